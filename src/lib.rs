@@ -1,0 +1,13 @@
+//! Turns Hugging Face checkpoints of the DeepseekV2 and GLM families into Apple Core AI bundles.
+//!
+//! Data flows one way: checkpoint, graph, passes, quantisation, lowering, bytes, bundle.
+//! `ARCHITECTURE.md` has the table of modules and of the edges between them; a test enforces it.
+
+pub mod element;
+pub mod error;
+pub mod grid;
+pub mod progress;
+pub mod storage;
+
+pub use element::ElementType;
+pub use error::{Error, Result};
