@@ -8,6 +8,7 @@ pub mod element;
 pub mod error;
 pub mod grid;
 pub mod progress;
+pub mod quant;
 pub mod storage;
 
 pub use element::ElementType;
