@@ -6,10 +6,13 @@
 pub mod checkpoint;
 pub mod element;
 pub mod error;
+pub mod eval;
+pub mod graph;
 pub mod grid;
 pub mod progress;
 pub mod quant;
 pub mod storage;
+pub mod weights;
 
 pub use element::ElementType;
 pub use error::{Error, Result};
