@@ -9,6 +9,7 @@ pub mod error;
 pub mod eval;
 pub mod graph;
 pub mod grid;
+pub mod models;
 pub mod progress;
 pub mod quant;
 pub mod storage;

@@ -1,0 +1,449 @@
+//! The decoder of GLM-OCR: grouped-query attention, four norms a layer, a fused gate and up projection, and rotary
+//! angles in sections of time, row and column (M-RoPE).
+//!
+//! Text and image come in through one list of ids: an id from the vocabulary size on stands for a visual token. The
+//! three positions of each token are computed here, so that the host keeps one counter.
+
+use super::Loader;
+use super::attention::{
+    Rotary, angles, attend_grouped, cache_type, causal_mask, frequencies, merge_heads, split_heads,
+};
+use super::mtp::PredictionLayers;
+use super::net::{Bias, Net};
+use super::settings::{agree, epsilon_or, layers, only, rope_theta, size};
+use super::tied::tied_head;
+use crate::checkpoint::Json;
+use crate::graph::{Binary, Function, Op, TensorType, Unary, ValueId};
+use crate::grid::Grid;
+use crate::weights::Weights;
+use crate::{ElementType, Error, Result};
+
+const PREFIX: &str = "model.language_model.";
+const EMBEDDINGS: &str = "model.language_model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
+
+/// Sizes and constants of the decoder, from config.json.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Decoder layers that are run.
+    pub layers: usize,
+    /// Next-token-prediction layers behind them, which are not.
+    pub prediction_layers: usize,
+    /// Attention heads of queries.
+    pub heads: usize,
+    /// Attention heads of keys and values; a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Width of one attention head.
+    pub head_width: usize,
+    /// Rows of the embedding table and of the head.
+    pub vocabulary: usize,
+    /// Width of the MLP.
+    pub intermediate: usize,
+    /// Longest sequence.
+    pub max_positions: usize,
+    /// Rotary frequencies that turn by time, by row, by column; half a head in all.
+    pub sections: [usize; 3],
+    /// Base of the rotary angles.
+    pub rope_theta: f64,
+    /// Added to the mean square in norms.
+    pub epsilon: f32,
+    /// Whether the embedding table is the head, too.
+    pub tied: bool,
+    /// Tokens around and in place of an image.
+    pub image: ImageTokens,
+    /// Tokens that end the text.
+    pub stop: Vec<u32>,
+}
+
+/// Tokens that mark an image in the prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageTokens {
+    /// Before the image.
+    pub begin: u32,
+    /// Stands for the visual tokens.
+    pub placeholder: u32,
+    /// After the image.
+    pub end: u32,
+}
+
+impl Config {
+    /// Reads and checks the decoder's settings, `text_config`.
+    ///
+    /// # Errors
+    /// When a setting is missing, contradicts another, or asks for something that is not implemented.
+    pub fn read(root: &Json<'_>) -> Result<Self> {
+        only(root, "model_type", Json::as_str, "glm_ocr")?;
+        let text = root.field("text_config")?;
+        refuse_unsupported(&text)?;
+        let tie = ["tie_word_embeddings", "text_config.tie_word_embeddings"];
+        let config = Self {
+            hidden: size(&text, "hidden_size")?,
+            layers: layers(&text.field("num_hidden_layers")?)?,
+            prediction_layers: text.optional("num_nextn_predict_layers").map_or(Ok(0), |json| json.as_usize())?,
+            heads: size(&text, "num_attention_heads")?,
+            kv_heads: size(&text, "num_key_value_heads")?,
+            head_width: size(&text, "head_dim")?,
+            vocabulary: size(&text, "vocab_size")?,
+            intermediate: size(&text, "intermediate_size")?,
+            max_positions: size(&text, "max_position_embeddings")?,
+            sections: sections(&text)?,
+            rope_theta: rope_theta(&text, &[""])?,
+            epsilon: epsilon_or(&text, "rms_norm_eps", 1e-5)?,
+            tied: agree(root, &tie, Json::as_bool)?.unwrap_or(false),
+            image: ImageTokens {
+                begin: token(&root.field("image_start_token_id")?)?,
+                placeholder: token(&root.field("image_token_id")?)?,
+                end: token(&root.field("image_end_token_id")?)?,
+            },
+            stop: tokens(&text.field("eos_token_id")?)?,
+        };
+        config.check(root, &text)?;
+        Ok(config)
+    }
+
+    fn check(&self, root: &Json<'_>, text: &Json<'_>) -> Result<()> {
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let error = text.field("num_key_value_heads")?.error("groups do not divide the heads");
+            return Err(error.found(self.kv_heads).expected(format!("a divisor of {}", self.heads)));
+        }
+        let turning: usize = self.sections.iter().sum();
+        if !self.head_width.is_multiple_of(2) || turning != self.head_width / 2 {
+            let error = text.field("head_dim")?.error("the rotary sections do not make up half a head");
+            return Err(error.found(self.head_width).expected(2 * turning));
+        }
+        if self.prediction_layers > self.layers {
+            let error = text.field("num_nextn_predict_layers")?.error("more prediction layers than layers");
+            return Err(error.found(self.prediction_layers).expected(format!("at most {}", self.layers)));
+        }
+        let ImageTokens { begin, placeholder, end } = self.image;
+        let ids = [begin, placeholder, end].into_iter().chain(self.stop.iter().copied());
+        if let Some(id) = ids.into_iter().find(|&id| id as usize >= self.vocabulary) {
+            let error = root.error("a token is not in the vocabulary");
+            return Err(error.found(id).expected(format!("less than {}", self.vocabulary)));
+        }
+        Ok(())
+    }
+
+    fn prediction(&self) -> PredictionLayers {
+        PredictionLayers {
+            prefix: "model.language_model.layers.",
+            first: self.layers,
+            declared: self.prediction_layers,
+        }
+    }
+
+    /// What is odd about the checkpoint's next-token-prediction layers without making it unusable, as sentences.
+    #[must_use]
+    pub fn warnings(&self, loader: &Loader<'_>) -> Vec<String> {
+        self.prediction().warnings(loader)
+    }
+}
+
+fn refuse_unsupported(text: &Json<'_>) -> Result<()> {
+    only(text, "model_type", Json::as_str, "glm_ocr_text")?;
+    only(text, "hidden_act", Json::as_str, "silu")?;
+    only(text, "attention_bias", Json::as_bool, false)?;
+    for path in ["partial_rotary_factor", "rope_parameters.partial_rotary_factor"] {
+        only(text, path, Json::as_f64, 1.0)?;
+    }
+    Ok(())
+}
+
+/// How many rotary frequencies turn by time, row and column.
+fn sections(text: &Json<'_>) -> Result<[usize; 3]> {
+    let paths = ["rope_parameters.mrope_section", "rope_scaling.mrope_section"];
+    let list = agree(text, &paths, Json::as_usize_list)?
+        .ok_or_else(|| text.error("a setting is missing").expected(paths.join(" or ")))?;
+    let sections = <[usize; 3]>::try_from(list.as_slice()).ok().filter(|all| all.iter().all(|n| *n <= 1 << 16));
+    let wrong = || text.error("mrope_section: three sections are expected").found(format!("{list:?}"));
+    sections.ok_or_else(wrong)
+}
+
+fn token(json: &Json<'_>) -> Result<u32> {
+    u32::try_from(json.as_u64()?).map_err(|_| json.error("not a token id"))
+}
+
+/// One token or a list of them.
+fn tokens(json: &Json<'_>) -> Result<Vec<u32>> {
+    match json.as_list() {
+        Ok(list) if list.is_empty() => Err(json.error("no token ends the text")),
+        Ok(list) => list.iter().map(token).collect(),
+        Err(_) => Ok(vec![token(json)?]),
+    }
+}
+
+/// Sizes of the functions that the checkpoint does not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Visual tokens of a page.
+    pub grid: Grid,
+    /// Positions of the cache.
+    pub cache: usize,
+    /// Tokens that `prefill` reads at once, if there is such a function.
+    pub prefill: Option<usize>,
+}
+
+/// Names of the functions' values; part of the host contract.
+pub mod names {
+    /// Function that reads one token.
+    pub const MAIN: &str = "main";
+    /// Function that reads a chunk of the prompt.
+    pub const PREFILL: &str = "prefill";
+    /// Token ids; one from the vocabulary size on is a visual token.
+    pub const INPUT_IDS: &str = "input_ids";
+    /// Positions in the sequence, counted from 0 without regard to images.
+    pub const POSITION_IDS: &str = "position_ids";
+    /// Visual tokens.
+    pub const IMAGE_EMBEDS: &str = "image_embeds";
+    /// Position of the first token after the image.
+    pub const ROPE_SHIFT_START: &str = "rope_shift_start";
+    /// What text from there on is moved back by.
+    pub const ROPE_SHIFT_AMOUNT: &str = "rope_shift_amount";
+    /// State of rotated keys.
+    pub const KEY_CACHE: &str = "keyCache";
+    /// State of values.
+    pub const VALUE_CACHE: &str = "valueCache";
+    /// Scores of the next token, for each token fed.
+    pub const LOGITS: &str = "logits";
+}
+
+/// `main`, which reads one token, and `prefill`, which reads `shape.prefill` tokens, both
+/// `(input_ids si32 [1, s], position_ids si32 [1, s], image_embeds [tokens, hidden], rope_shift_start si32 [1],
+/// rope_shift_amount si32 [1]; keyCache, valueCache) -> logits [1, s, vocabulary]` with caches
+/// `[layers, 1, kv heads, cache, head width]`.
+///
+/// Positions are consecutive; the columns of a call are written from the first of them on, and every token sees the
+/// cache up to its own position.
+///
+/// # Errors
+/// When a length does not fit, a tensor is missing or misshapen, or the head contradicts the embedding table it is
+/// said to be.
+pub fn functions(
+    config: &Config,
+    shape: Shape,
+    element: ElementType,
+    loader: &mut Loader<'_>,
+    weights: &mut Weights,
+) -> Result<Vec<Function>> {
+    check_shape(config, shape)?;
+    config.prediction().drop(loader);
+    if config.tied {
+        tied_head(loader, HEAD, EMBEDDINGS)?;
+    }
+    let calls = [Some((names::MAIN, 1)), shape.prefill.map(|query| (names::PREFILL, query))];
+    let build = |(name, query): (&str, usize)| {
+        let net = Net::new(name, element, loader, weights);
+        Decoder { config, shape, query, net }.build()
+    };
+    calls.into_iter().flatten().map(build).collect()
+}
+
+fn check_shape(config: &Config, shape: Shape) -> Result<()> {
+    if shape.cache == 0 || shape.cache > config.max_positions {
+        let error = Error::input("the length of the cache does not fit the model");
+        return Err(error.found(shape.cache).expected(format!("1 to {}", config.max_positions)));
+    }
+    match shape.prefill {
+        Some(query) if query < 2 || query > shape.cache => {
+            let error = Error::input("the length of a prefill chunk does not fit the cache");
+            Err(error.found(query).expected(format!("2 to {}", shape.cache)))
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Decoder<'k, 'l, 'c, 'w> {
+    config: &'k Config,
+    shape: Shape,
+    /// Tokens fed at once.
+    query: usize,
+    net: Net<'l, 'c, 'w>,
+}
+
+/// What is fed, one for each token.
+struct Tokens {
+    /// `si32 [s]`, the visual tokens among them clamped to the last text id.
+    text: ValueId,
+    /// `si32 [s]`, the text among them clamped to slot 0.
+    slot: ValueId,
+    /// `i1 [s, 1]`.
+    is_image: ValueId,
+    /// Position in the sequence, `si32 [s]`.
+    position: ValueId,
+}
+
+/// Values that all layers share, and the caches as written so far.
+struct Stream {
+    /// Where the columns of this call start, `si32 [1]`.
+    start: ValueId,
+    rotary: Rotary,
+    mask: ValueId,
+    keys: ValueId,
+    values: ValueId,
+}
+
+impl Decoder<'_, '_, '_, '_> {
+    fn build(mut self) -> Result<Function> {
+        let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
+        let tokens = self.tokens();
+        let mut x = self.embed(&tokens);
+        let mut stream = self.stream(&tokens);
+        for layer in 0..self.config.layers {
+            x = self.layer(x, layer, &mut stream);
+            self.net.b.label(x, format!("layer.{layer}"));
+        }
+        let x = self.net.rms_norm(x, &format!("{PREFIX}norm"), hidden, self.config.epsilon);
+        self.net.b.label(x, "norm");
+        let head = self.net.weight(if self.config.tied { EMBEDDINGS } else { HEAD }, &[vocabulary, hidden]);
+        let logits = self.net.b.linear(x, head, None);
+        self.net.b.result(names::LOGITS, logits);
+        self.net.b.state_result(names::KEY_CACHE, stream.keys);
+        self.net.b.state_result(names::VALUE_CACHE, stream.values);
+        self.net.finish()
+    }
+
+    fn tokens(&mut self) -> Tokens {
+        let (s, vocabulary) = (self.query, self.config.vocabulary as i32);
+        let b = &mut self.net.b;
+        let ids = b.input(names::INPUT_IDS, TensorType::new(ElementType::I32, &[1, s]));
+        let position = b.input(names::POSITION_IDS, TensorType::new(ElementType::I32, &[1, s]));
+        let ids = b.reshape(ids, &[s]);
+        let (last, first_slot, zero) =
+            (b.integers(&[1], &[vocabulary - 1]), b.integers(&[1], &[vocabulary]), b.integers(&[1], &[0]));
+        let is_image = b.binary(Binary::Greater, ids, last);
+        let slot = b.sub(ids, first_slot);
+        Tokens {
+            text: b.binary(Binary::Min, ids, last),
+            slot: b.binary(Binary::Max, slot, zero),
+            is_image: b.reshape(is_image, &[s, 1]),
+            position: b.reshape(position, &[s]),
+        }
+    }
+
+    /// Rows of the embedding table, and visual tokens in their places: `[1, s, hidden]`.
+    fn embed(&mut self, tokens: &Tokens) -> ValueId {
+        let (hidden, element) = (self.config.hidden, self.net.element());
+        let table = self.net.weight(EMBEDDINGS, &[self.config.vocabulary, hidden]);
+        let b = &mut self.net.b;
+        let seen = b.input(names::IMAGE_EMBEDS, TensorType::new(element, &[self.shape.grid.tokens(), hidden]));
+        let text = b.take_rows(table, tokens.text);
+        let image = b.take_rows(seen, tokens.slot);
+        let x = b.node(Op::Select, &[tokens.is_image, image, text]);
+        let x = b.reshape(x, &[1, self.query, hidden]);
+        b.label(x, "inputs_embeds")
+    }
+
+    /// Time, row and column of each token: `si32 [s, 3]`. The three are equal for text. Visual tokens share the time at
+    /// which the image starts, and count rows and columns from there; the text behind them goes on after the longer
+    /// side of the image.
+    fn positions(&mut self, tokens: &Tokens) -> ValueId {
+        let (s, grid) = (self.query, self.shape.grid);
+        let b = &mut self.net.b;
+        let shift_start = b.input(names::ROPE_SHIFT_START, TensorType::new(ElementType::I32, &[1]));
+        let shift = b.input(names::ROPE_SHIFT_AMOUNT, TensorType::new(ElementType::I32, &[1]));
+        let none = b.integers(&[1], &[0]);
+        let before = b.binary(Binary::Greater, shift_start, tokens.position);
+        let shift = b.node(Op::Select, &[before, none, shift]);
+        let text = b.sub(tokens.position, shift);
+        let text = b.reshape(text, &[s, 1]);
+
+        let offsets: Vec<i32> = grid.cells().flat_map(|[row, column]| [0, row as i32, column as i32]).collect();
+        let offsets = b.integers(&[grid.tokens(), 3], &offsets);
+        let offset = b.take_rows(offsets, tokens.slot);
+        let image_start = b.sub(tokens.position, tokens.slot);
+        let image_start = b.reshape(image_start, &[s, 1]);
+        let image = b.add(image_start, offset);
+        let positions = b.node(Op::Select, &[tokens.is_image, image, text]);
+        b.label(positions, "mrope_positions")
+    }
+
+    fn stream(&mut self, tokens: &Tokens) -> Stream {
+        let positions = self.positions(tokens);
+        let rotary = self.rotary(positions);
+        let (config, cache) = (self.config, self.shape.cache);
+        let state = cache_type(self.net.element(), config.layers, config.kv_heads, cache, config.head_width);
+        let b = &mut self.net.b;
+        Stream {
+            start: b.slice_axis(tokens.position, 0, 0, 1),
+            rotary,
+            mask: causal_mask(b, tokens.position, cache),
+            keys: b.state(names::KEY_CACHE, state.clone()),
+            values: b.state(names::VALUE_CACHE, state),
+        }
+    }
+
+    /// Each frequency turns by one of the three positions (`si32 [s, 3]`).
+    fn rotary(&mut self, positions: ValueId) -> Rotary {
+        let frequencies = frequencies(self.config.head_width, self.config.rope_theta);
+        let element = self.net.element();
+        let b = &mut self.net.b;
+        let mut parts = Vec::new();
+        let mut rest = frequencies.as_slice();
+        for (axis, length) in self.config.sections.into_iter().enumerate() {
+            let (section, after) = rest.split_at(length.min(rest.len()));
+            rest = after;
+            if section.is_empty() {
+                continue;
+            }
+            let along = b.slice_axis(positions, 1, axis, axis + 1);
+            parts.push(angles(b, along, section));
+        }
+        let angles = b.concat(&parts, 1);
+        let rotary = Rotary::of_neighbours(b, angles, element);
+        rotary.label(b);
+        rotary
+    }
+
+    /// Both branches are normed before they are read and again before they are added. The norm before the MLP is
+    /// called `post_attention_layernorm`.
+    fn layer(&mut self, x: ValueId, layer: usize, stream: &mut Stream) -> ValueId {
+        let prefix = format!("{PREFIX}layers.{layer}.");
+        let y = self.norm(x, &prefix, "input");
+        let y = self.attention(y, &format!("{prefix}self_attn."), layer, stream);
+        let y = self.norm(y, &prefix, "post_self_attn");
+        let x = self.net.b.add(x, y);
+        let y = self.norm(x, &prefix, "post_attention");
+        let y = self.mlp(y, &format!("{prefix}mlp."));
+        let y = self.norm(y, &prefix, "post_mlp");
+        self.net.b.add(x, y)
+    }
+
+    fn norm(&mut self, x: ValueId, prefix: &str, which: &str) -> ValueId {
+        self.net.rms_norm(x, &format!("{prefix}{which}_layernorm"), self.config.hidden, self.config.epsilon)
+    }
+
+    fn attention(&mut self, y: ValueId, prefix: &str, layer: usize, stream: &mut Stream) -> ValueId {
+        let Config { hidden, heads, kv_heads, head_width: d, .. } = *self.config;
+        let [q, k, v] = [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)].map(|(part, heads)| {
+            let x = self.net.linear(y, &format!("{prefix}{part}"), (hidden, heads * d), Bias::No);
+            split_heads(&mut self.net.b, x, heads)
+        });
+        let b = &mut self.net.b;
+        let (q, k) = (stream.rotary.rotate_neighbours(b, q), stream.rotary.rotate_neighbours(b, k));
+        b.label(k, format!("cache.{layer}.key"));
+        b.label(v, format!("cache.{layer}.value"));
+        stream.keys = b.node(Op::KvAppend { layer }, &[stream.keys, k, stream.start]);
+        stream.values = b.node(Op::KvAppend { layer }, &[stream.values, v, stream.start]);
+        let [k, v] = [stream.keys, stream.values].map(|cache| b.node(Op::KvLayer { layer }, &[cache]));
+        let y = attend_grouped(b, [q, k, v], stream.mask);
+        let y = merge_heads(b, y);
+        self.net.linear(y, &format!("{prefix}o_proj"), (heads * d, hidden), Bias::No)
+    }
+
+    /// `down(silu(gate) * up)`; gate and up are rows of one projection, gate first.
+    fn mlp(&mut self, y: ValueId, prefix: &str) -> ValueId {
+        let Config { hidden, intermediate, .. } = *self.config;
+        let both = self.net.linear(y, &format!("{prefix}gate_up_proj"), (hidden, 2 * intermediate), Bias::No);
+        let b = &mut self.net.b;
+        let gate = b.slice_axis(both, 2, 0, intermediate);
+        let up = b.slice_axis(both, 2, intermediate, 2 * intermediate);
+        let gate = b.unary(Unary::Silu, gate);
+        let inner = b.mul(gate, up);
+        self.net.linear(inner, &format!("{prefix}down_proj"), (intermediate, hidden), Bias::No)
+    }
+}
+
+#[cfg(test)]
+mod tests;
