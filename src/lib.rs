@@ -10,6 +10,7 @@ pub mod eval;
 pub mod graph;
 pub mod grid;
 pub mod models;
+pub mod passes;
 pub mod progress;
 pub mod quant;
 pub mod storage;

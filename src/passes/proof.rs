@@ -1,0 +1,80 @@
+//! Proof that a pass kept the numbers: every entry function is run before and after on the same inputs.
+
+use std::collections::BTreeMap;
+
+use crate::error::At;
+use crate::eval::{Executor, Options, Tensor, Tensors};
+use crate::graph::{Function, Module, ParameterKind, TensorType};
+use crate::{Error, Result};
+
+/// Results and states of every entry function on fixed inputs.
+#[derive(Debug, Clone)]
+pub struct Numbers(BTreeMap<String, Vec<f32>>);
+
+impl Numbers {
+    /// Runs every entry function of a module on inputs that depend on nothing but their names and shapes, in single
+    /// precision.
+    ///
+    /// # Errors
+    /// When a function cannot be run, or an input has an extent chosen at run time.
+    pub fn of(module: &Module) -> Result<Self> {
+        let executor = Executor::new(module, Options::default());
+        let mut numbers = BTreeMap::new();
+        for function in module.entries() {
+            let place = || format!("function `{}`", function.name);
+            let mut states = noise_for(function, ParameterKind::State).at(place)?;
+            let inputs = noise_for(function, ParameterKind::Input).at(place)?;
+            let results = executor.run(&function.name, inputs, &mut states)?;
+            for (name, tensor) in results.iter().chain(&states) {
+                if let Ok(values) = tensor.to_floats() {
+                    numbers.insert(format!("{}.{name}", function.name), values);
+                }
+            }
+        }
+        Ok(Self(numbers))
+    }
+
+    /// The largest absolute difference to the numbers before, relative to the largest magnitude where that is above 1.
+    ///
+    /// # Errors
+    /// When a result of before is not there or has another size.
+    pub fn difference(&self, before: &Self) -> Result<f32> {
+        let mut largest = 0.0_f32;
+        for (name, was) in &before.0 {
+            let is = self.0.get(name).filter(|is| is.len() == was.len());
+            let is = is.ok_or_else(|| Error::check("a result changed its size").at(name.clone()))?;
+            let magnitude = was.iter().fold(1.0_f32, |most, v| most.max(v.abs()));
+            let difference = is.iter().zip(was).map(|(a, b)| (a - b).abs()).fold(0.0, larger);
+            largest = larger(largest, difference / magnitude);
+        }
+        Ok(largest)
+    }
+}
+
+/// The larger; not a number is larger than all.
+fn larger(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
+}
+
+fn noise_for(function: &Function, kind: ParameterKind) -> Result<Tensors> {
+    let tensors = function.parameters_of(kind).map(|parameter| {
+        let tensor = noise(&parameter.name, function.ty(parameter.value)).at(|| parameter.name.clone())?;
+        Ok((parameter.name.clone(), tensor))
+    });
+    tensors.collect()
+}
+
+/// Floating-point inputs are noise between -1 and 1; integers (positions, offsets) are 1.
+fn noise(name: &str, ty: &TensorType) -> Result<Tensor> {
+    let shape = ty.fixed_shape().ok_or_else(|| Error::input("an extent is chosen at run time").found(ty))?;
+    let elements = shape.iter().product();
+    if !ty.element.is_float() {
+        return Tensor::integers(&shape, vec![1; elements]);
+    }
+    let mut state = name.bytes().fold(0x9E37_79B9_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let values = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    });
+    Tensor::floats(&shape, values.take(elements).collect())
+}

@@ -1,0 +1,264 @@
+//! Each pass on a small graph: the text after it, and the same numbers before and after.
+
+use super::*;
+use crate::ElementType;
+use crate::graph::{Builder, Op, TensorType};
+use crate::quant::BlockCode;
+use crate::storage::{MemorySource, StoredTensor};
+use crate::weights::{Resampling, WeightId, Weights};
+
+/// A tensor as if read from a checkpoint, with values that depend on its name.
+fn stored(weights: &mut Weights, name: &str, shape: &[usize]) -> WeightId {
+    let count: usize = shape.iter().product();
+    let seed: usize = name.bytes().map(usize::from).sum();
+    let value = |i: usize| ((i * 37 + seed * 11) % 64) as f32 / 32.0 - 1.0;
+    let bytes: Vec<u8> = (0..count).flat_map(|i| value(i).to_le_bytes()).collect();
+    weights.read(&StoredTensor {
+        name: name.into(),
+        source: std::sync::Arc::new(MemorySource::new(name, bytes)),
+        offset: 0,
+        element: ElementType::F32,
+        shape: shape.to_vec(),
+    })
+}
+
+fn f32s(shape: &[usize]) -> TensorType {
+    TensorType::new(ElementType::F32, shape)
+}
+
+/// A module of one function `f`, built by `body`, which returns the result.
+fn module(body: impl FnOnce(&mut Builder<'_>) -> ValueId) -> Module {
+    let mut module = Module::default();
+    let mut b = Builder::new("f", FunctionRole::Entry, &mut module.weights);
+    let y = body(&mut b);
+    b.result("y", y);
+    let function = b.finish().unwrap();
+    module.functions.push(function);
+    module.verify().unwrap();
+    module
+}
+
+/// Runs passes and checks that the numbers stay; returns the text after.
+fn after(mut module: Module, passes: &[&dyn Pass]) -> String {
+    for pass in passes {
+        let entry = run_proved(&mut module, *pass).unwrap();
+        assert!(matches!(entry.outcome, Outcome::Rewrote(_)), "{}: {}", entry.pass, entry.outcome);
+        let tolerance = if pass.keeps_numbers() { 1e-5 } else { 0.05 };
+        assert!(entry.difference.unwrap() <= tolerance, "{}: {:?}", entry.pass, entry.difference);
+    }
+    module.text()
+}
+
+fn weight(b: &mut Builder<'_>, name: &str, shape: &[usize]) -> ValueId {
+    let id = stored(b.weights(), name, shape);
+    b.constant(id)
+}
+
+#[test]
+fn resampled_tables_become_weights() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[3, 3, 2]));
+        let table = weight(b, "positions", &[4, 4, 2]);
+        let table = b.resample(table, Resampling::Bicubic, &[3, 3]);
+        b.add(x, table)
+    });
+    insta::assert_snapshot!(after(module, &[&FoldPositionEmbeddings, &DeadCode]));
+}
+
+#[test]
+fn patch_convolutions_become_linear_layers() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[1, 3, 4, 6]));
+        let kernel = weight(b, "patch", &[5, 3, 2, 2]);
+        b.node(Op::Conv2d { stride: [2, 2], groups: 1 }, &[x, kernel])
+    });
+    insta::assert_snapshot!(after(module, &[&BakeConv]));
+}
+
+#[test]
+fn convolutions_that_overlap_stay() {
+    let mut module = module(|b| {
+        let x = b.input("x", f32s(&[1, 3, 4, 6]));
+        let kernel = weight(b, "patch", &[5, 3, 2, 2]);
+        b.node(Op::Conv2d { stride: [1, 1], groups: 1 }, &[x, kernel])
+    });
+    assert!(matches!(BakeConv.run(&mut module).unwrap(), Outcome::Nothing(_)));
+}
+
+#[test]
+fn transposes_and_reshapes_in_a_row_cancel() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[2, 3, 4]));
+        let y = b.transpose(x, &[1, 0, 2]);
+        let y = b.transpose(y, &[1, 0, 2]);
+        let y = b.transpose(y, &[2, 0, 1]);
+        let y = b.reshape(y, &[8, 3]);
+        b.reshape(y, &[4, 6])
+    });
+    insta::assert_snapshot!(after(module, &[&CancelTransposes, &DeadCode]));
+}
+
+#[test]
+fn tables_are_computed_and_weights_stay_recipes() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[2, 4]));
+        let w = weight(b, "w", &[3, 4]);
+        let rows = b.slice_axis(w, 0, 1, 3);
+        let angles = b.floats(&[2, 1], &[0.0, 1.0]);
+        let cos = b.unary(crate::graph::Unary::Cos, angles);
+        let y = b.mul(x, cos);
+        b.add(y, rows)
+    });
+    insta::assert_snapshot!(after(module, &[&FoldConstants, &DeadCode]));
+}
+
+#[test]
+fn linear_layers_become_products() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[1, 2, 4]));
+        let (w, bias) = (weight(b, "w", &[3, 4]), weight(b, "b", &[3]));
+        b.linear(x, w, Some(bias))
+    });
+    insta::assert_snapshot!(after(module, &[&LowerLinear]));
+}
+
+#[test]
+fn norms_become_composites_one_for_each_type() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[1, 2, 4]));
+        let (g, h) = (weight(b, "g", &[4]), weight(b, "h", &[4]));
+        let y = b.rms_norm(x, g, 1e-6);
+        let y = b.rms_norm(y, h, 1e-6);
+        b.layer_norm(y, g, h, 1e-5)
+    });
+    insta::assert_snapshot!(after(module, &[&Externalize]));
+}
+
+#[test]
+fn cache_operations_become_slice_updates() {
+    let mut module = Module::default();
+    let mut b = Builder::new("f", FunctionRole::Entry, &mut module.weights);
+    let columns = b.input("columns", f32s(&[1, 2, 1, 3]));
+    let start = b.input("start", TensorType::new(ElementType::I32, &[1]));
+    let cache = b.state("cache", f32s(&[2, 1, 2, 4, 3]));
+    let cache = b.node(Op::KvAppend { layer: 1 }, &[cache, columns, start]);
+    let read = b.node(Op::KvLayer { layer: 1 }, &[cache]);
+    b.result("y", read);
+    b.state_result("cache", cache);
+    let function = b.finish().unwrap();
+    module.functions.push(function);
+    insta::assert_snapshot!(after(module, &[&StaticKv]));
+}
+
+/// Three experts of width 32 over 64, two of them chosen for each of `tokens`.
+fn experts(tokens: usize) -> Module {
+    module(|b| {
+        let x = b.input("x", f32s(&[tokens, 64]));
+        let probability = b.input("p", f32s(&[tokens, 2]));
+        let choices: Vec<i32> = (0..tokens as i32).flat_map(|t| [t % 3, (t + 2) % 3]).collect();
+        let expert = b.integers(&[tokens, 2], &choices);
+        let mut inputs = vec![x, probability, expert];
+        for (part, shape) in [("gate", [32, 64]), ("up", [32, 64]), ("down", [64, 32])] {
+            inputs.extend((0..3).map(|e| weight(b, &format!("{part}.{e}"), &shape)));
+        }
+        b.node(Op::RoutedExperts { experts: 3 }, &inputs)
+    })
+}
+
+const QUANTISE: QuantiseExperts = QuantiseExperts { code: BlockCode::Sym8, step: QuantiseExperts::KERNEL_STEP };
+
+#[test]
+fn experts_are_stacked_and_gathered() {
+    insta::assert_snapshot!(after(experts(2), &[&StackExperts, &GatherMoe, &DeadCode]));
+}
+
+#[test]
+fn quantised_experts_are_gathered_as_stored() {
+    insta::assert_snapshot!(after(experts(2), &[&StackExperts, &QUANTISE, &GatherMoe, &DeadCode]));
+}
+
+/// The experts of a token in half precision, as the kernel takes them.
+fn half_experts(tokens: usize) -> Module {
+    let half = |shape: &[usize]| TensorType::new(ElementType::F16, shape);
+    module(|b| {
+        let x = b.input("x", half(&[tokens, 64]));
+        let probability = b.input("p", f32s(&[tokens, 2]));
+        let choices: Vec<i32> = (0..tokens as i32).flat_map(|t| [t % 3, (t + 2) % 3]).collect();
+        let expert = b.integers(&[tokens, 2], &choices);
+        let mut inputs = vec![x, probability, expert];
+        for (part, shape) in [("gate", [32, 64]), ("up", [32, 64]), ("down", [64, 32])] {
+            for e in 0..3 {
+                let read = stored(b.weights(), &format!("{part}.{e}"), &shape);
+                let cast = b.weights().cast(read, ElementType::F16);
+                inputs.push(b.weight(cast));
+            }
+        }
+        b.node(Op::RoutedExperts { experts: 3 }, &inputs)
+    })
+}
+
+#[test]
+fn one_token_takes_its_slots_to_the_kernel_as_they_are() {
+    insta::assert_snapshot!(after(half_experts(1), &[&StackExperts, &QUANTISE, &MetalizeMoe, &DeadCode]));
+}
+
+#[test]
+fn many_tokens_are_sorted_by_expert_and_put_back() {
+    insta::assert_snapshot!(after(half_experts(3), &[&StackExperts, &QUANTISE, &MetalizeMoe, &DeadCode]));
+}
+
+#[test]
+fn the_kernel_refuses_floats_and_single_precision() {
+    let refused = |mut module: Module, passes: &[&dyn Pass]| {
+        passes.iter().try_for_each(|pass| pass.run(&mut module).map(drop)).unwrap_err()
+    };
+    let error = refused(half_experts(1), &[&StackExperts, &MetalizeMoe]);
+    assert_eq!(error.to_string(), "the Metal kernel needs quantised experts");
+    let error = refused(experts(1), &[&StackExperts, &QUANTISE, &MetalizeMoe]);
+    assert_eq!(error.to_string(), "the Metal kernel needs half precision");
+}
+
+#[test]
+fn a_pass_that_breaks_an_invariant_is_named() {
+    #[derive(Debug)]
+    struct Breaking;
+    impl Pass for Breaking {
+        fn name(&self) -> &'static str {
+            "breaking"
+        }
+        fn run(&self, module: &mut Module) -> Result<Outcome> {
+            module.functions[0].nodes[0].ty = f32s(&[7]);
+            Ok(Outcome::Rewrote(1))
+        }
+    }
+    let mut module = module(|b| {
+        let x = b.input("x", f32s(&[2]));
+        b.add(x, x)
+    });
+    let error = run(&mut module, &Breaking).unwrap_err();
+    assert!(error.to_string().starts_with("pass `breaking`: "), "{error}");
+}
+
+#[test]
+fn a_rewrite_that_moves_the_numbers_is_refused() {
+    #[derive(Debug)]
+    struct Doubling;
+    impl Pass for Doubling {
+        fn name(&self) -> &'static str {
+            "doubling"
+        }
+        fn run(&self, module: &mut Module) -> Result<Outcome> {
+            rewrite_entries(module, |rewriter, node| {
+                let inputs = rewriter.inputs(node);
+                Ok((node.op == Op::Softmax { axis: 0 }).then(|| rewriter.builder.add(inputs[0], inputs[0])))
+            })
+            .map(Outcome::Rewrote)
+        }
+    }
+    let mut module = module(|b| {
+        let x = b.input("x", f32s(&[2]));
+        b.node(Op::Softmax { axis: 0 }, &[x])
+    });
+    let error = run_proved(&mut module, &Doubling).unwrap_err();
+    assert!(error.to_string().starts_with("pass `doubling`: the pass changed the numbers"), "{error}");
+}
