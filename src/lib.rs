@@ -3,12 +3,14 @@
 //! Data flows one way: checkpoint, graph, passes, quantisation, lowering, bytes, bundle.
 //! `ARCHITECTURE.md` has the table of modules and of the edges between them; a test enforces it.
 
+pub mod asset;
 pub mod checkpoint;
 pub mod element;
 pub mod error;
 pub mod eval;
 pub mod graph;
 pub mod grid;
+pub mod mlirb;
 pub mod models;
 pub mod passes;
 pub mod progress;
