@@ -3,6 +3,7 @@
 //! Data flows one way: checkpoint, graph, passes, quantisation, lowering, bytes, bundle.
 //! `ARCHITECTURE.md` has the table of modules and of the edges between them; a test enforces it.
 
+pub mod aicode;
 pub mod asset;
 pub mod checkpoint;
 pub mod element;
