@@ -5,17 +5,20 @@
 
 pub mod aicode;
 pub mod asset;
+pub mod bundle;
 pub mod checkpoint;
 pub mod element;
 pub mod error;
 pub mod eval;
 pub mod graph;
 pub mod grid;
+pub mod host;
 pub mod mlirb;
 pub mod models;
 pub mod passes;
 pub mod progress;
 pub mod quant;
+pub mod runtime;
 pub mod storage;
 pub mod weights;
 
