@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod element;
 pub mod error;
 pub mod eval;
+pub mod export;
 pub mod graph;
 pub mod grid;
 pub mod host;

@@ -1,0 +1,299 @@
+//! Everything an export will write, known from headers alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::pipeline::{self, Choices};
+use super::source::{self, Source};
+use super::{ExportRequest, Family, Manifest, MoeForm, Precision, unlimited_ocr};
+use crate::aicode::{self, Lowered};
+use crate::bundle::{Accounts, Compression, Kind, Language, Ledger, Metadata, SourceDate, WeightRow};
+use crate::error::At;
+use crate::graph::{FunctionResult, FunctionRole, Module};
+use crate::host::recipe::Recipe as HostRecipe;
+use crate::mlirb::{self, Layout};
+use crate::models::Unused;
+use crate::passes::PassLog;
+use crate::quant::{Part, Scheme};
+use crate::weights::{Recipe, WeightId, Weights};
+use crate::{Error, Result};
+
+/// A model's parts before any pass.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// The assets' modules with their names and pass lists, in the order they are written.
+    pub(super) assets: Vec<(&'static str, Module)>,
+    /// Tensors the host holds: path in the bundle and weight.
+    pub(super) host_tensors: Vec<(String, WeightId)>,
+    /// The weights of the host tensors.
+    pub(super) host_weights: Weights,
+    /// The host contract.
+    pub(super) recipe: HostRecipe,
+    /// Tensors the model does not run.
+    pub(super) dropped: Vec<Unused>,
+    /// Files copied byte for byte: path in the bundle and contents.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+}
+
+/// One asset as it will be written.
+#[derive(Debug)]
+pub struct AssetPlan {
+    /// Its name: `vision`, `decoder`.
+    pub name: &'static str,
+    /// Its module after all passes.
+    pub module: Module,
+    /// What each pass did.
+    pub log: PassLog,
+    /// The program and the weights of its resources.
+    pub lowered: Lowered,
+    /// Where everything lies in the program's file.
+    pub layout: Layout,
+}
+
+/// Everything an export will write. Sizes are exact; no weight has been read.
+#[derive(Debug)]
+pub struct Blueprint {
+    /// The model.
+    pub manifest: Manifest,
+    /// How weights are stored.
+    pub scheme: Scheme,
+    /// How routed experts run.
+    pub moe: MoeForm,
+    /// The assets, in the order they are written.
+    pub assets: Vec<AssetPlan>,
+    /// What became of each tensor.
+    pub accounts: Accounts,
+    /// What is said about the choice of the checkpoint and its state.
+    pub notes: Vec<String>,
+    pub(super) source: Source,
+    pub(super) host_tensors: Vec<(String, WeightId)>,
+    pub(super) host_weights: Weights,
+    pub(super) recipe: HostRecipe,
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    probed: bool,
+}
+
+/// The name stamped on everything written.
+pub(super) fn producer() -> String {
+    format!("aimodel {}", env!("CARGO_PKG_VERSION"))
+}
+
+impl Blueprint {
+    /// Reads the headers of the checkpoint and works out what the export will write.
+    ///
+    /// # Errors
+    /// When the request, the checkpoint or both together cannot be exported.
+    pub fn new(request: &ExportRequest) -> Result<Self> {
+        let manifest = Manifest::find(&request.model)?;
+        let scheme = chosen_scheme(request, &manifest)?;
+        let moe = chosen_moe(request, scheme)?;
+        let source = source::open(request, &manifest)?;
+        manifest.accept(&source.checkpoint.config())?;
+        let parts = parts(request, &manifest, &source)?;
+        let choices = Choices { scheme, moe, prove: request.verify_passes, stop_after: None };
+        let mut assets = Vec::new();
+        for (name, module) in parts.assets {
+            assets.push(plan_asset(name, module, &manifest, (choices, &request.probes)).at(|| name)?);
+        }
+        let accounts = account(&source, &assets, (&parts.host_tensors, &parts.host_weights), &parts.dropped)?;
+        let notes = source.note.iter().chain(source.checkpoint.warnings()).cloned().collect();
+        Ok(Self {
+            manifest,
+            scheme,
+            moe,
+            assets,
+            accounts,
+            notes,
+            source,
+            host_tensors: parts.host_tensors,
+            host_weights: parts.host_weights,
+            recipe: parts.recipe,
+            files: parts.files,
+            probed: !request.probes.is_empty(),
+        })
+    }
+
+    /// Bytes of the weights that will be made, which is nearly all of the bundle.
+    #[must_use]
+    pub fn weight_bytes(&self) -> u64 {
+        let assets: u64 = self.assets.iter().map(|asset| asset.layout.total_bytes).sum();
+        let host: u64 = self.host_tensors.iter().map(|(_, id)| self.host_weights.bytes(*id)).sum();
+        assets + host
+    }
+
+    /// The metadata of the bundle, derived from what will be written.
+    pub(super) fn metadata(&self, date: Option<SourceDate>) -> Metadata {
+        let source = crate::bundle::Source {
+            model_definition: self.manifest.name.clone(),
+            hf_model_id: self.source.origin.as_ref().map(|origin| origin.id.clone()),
+            hf_revision: self.source.origin.as_ref().map(|origin| origin.revision.clone()),
+        };
+        let mut metadata = Metadata::new(Kind::Llm, self.manifest.name.clone(), source);
+        let part = |name: &str| if name == "decoder" { "main".to_owned() } else { name.to_owned() };
+        metadata.assets = self.assets.iter().map(|asset| (part(asset.name), asset_path(asset.name))).collect();
+        let functions = |asset: &AssetPlan| asset.module.entries().map(|f| f.name.clone()).collect();
+        let function_map: BTreeMap<String, Vec<String>> =
+            self.assets.iter().map(|asset| (part(asset.name), functions(asset))).collect();
+        metadata.language = Some(Language {
+            tokenizer: "tokenizer".to_owned(),
+            vocab_size: self.recipe.vocab_size,
+            max_context_length: self.recipe.cache.length,
+            embedded_tokenizer: true,
+            function_map,
+        });
+        metadata.compression = Compression::of(self.scheme.name(), self.quantised_weights());
+        metadata.compilation.date = date;
+        metadata.debug = self.probed;
+        metadata
+    }
+
+    fn quantised_weights(&self) -> usize {
+        let codes = |asset: &AssetPlan| {
+            let weights = &asset.module.weights;
+            asset.lowered.weights.iter().filter(|&&id| matches!(weights.recipe(id), Recipe::Codes { .. })).count()
+        };
+        self.assets.iter().map(codes).sum()
+    }
+}
+
+/// The graphs of every asset as they are after the pass `last`, as text. An asset without that pass runs all of its.
+///
+/// # Errors
+/// As [`Blueprint::new`], and when no asset has such a pass.
+pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
+    let manifest = Manifest::find(&request.model)?;
+    let passes = manifest.passes.vision.iter().chain(&manifest.passes.decoder);
+    if !passes.clone().any(|pass| pass == last) {
+        let known: BTreeSet<&str> = passes.map(String::as_str).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Error::input("no such pass").at("--stop-after").found(format!("`{last}`")).expected(known));
+    }
+    let scheme = chosen_scheme(request, &manifest)?;
+    let moe = chosen_moe(request, scheme)?;
+    let source = source::open(request, &manifest)?;
+    manifest.accept(&source.checkpoint.config())?;
+    let mut text = String::new();
+    for (name, mut module) in parts(request, &manifest, &source)?.assets {
+        pipeline::run(
+            &mut module,
+            pass_list(&manifest, name),
+            Choices { scheme, moe, prove: request.verify_passes, stop_after: Some(last) },
+        )?;
+        text += &format!("// {name}\n{}", module.text());
+    }
+    Ok(text)
+}
+
+fn pass_list<'m>(manifest: &'m Manifest, asset: &str) -> &'m [String] {
+    if asset == "vision" { &manifest.passes.vision } else { &manifest.passes.decoder }
+}
+
+/// Path of an asset in the bundle.
+pub(super) fn asset_path(name: &str) -> String {
+    format!("{name}.aimodel")
+}
+
+fn chosen_scheme(request: &ExportRequest, manifest: &Manifest) -> Result<Scheme> {
+    let scheme = match request.scheme {
+        Some(scheme) => scheme,
+        None => manifest.default_scheme()?,
+    };
+    let known = manifest.schemes()?;
+    if known.contains(&scheme) {
+        return Ok(scheme);
+    }
+    let known: Vec<String> = known.iter().map(|scheme| format!("`{scheme}`")).collect();
+    let error = Error::input(format!("`{}` is not exported with this scheme", manifest.name));
+    Err(error.found(format!("`{scheme}`")).expected(known.join(" or ")))
+}
+
+/// The kernel where it can be used and nothing else was asked for: it reads quantised experts in half precision.
+fn chosen_moe(request: &ExportRequest, scheme: Scheme) -> Result<MoeForm> {
+    let quantised = scheme.code_for(Part::RoutedExpert).is_some();
+    let half = request.precision == Precision::F16;
+    let refused = |found: &str, expected: &str, hint: &str| {
+        let error = Error::input("the Metal kernel reads quantised experts in half precision").at("--moe metal");
+        Err(error.found(found).expected(expected).hint(hint))
+    };
+    match request.moe {
+        Some(MoeForm::Metal) if !quantised => refused(
+            &format!("--quant {scheme}"),
+            "a scheme that quantises experts",
+            "use `--quant sym8` or `--moe native`",
+        ),
+        Some(MoeForm::Metal) if !half => {
+            refused("--precision f32", "--precision f16", "use `--precision f16` or `--moe native`")
+        }
+        Some(moe) => Ok(moe),
+        None => Ok(if quantised && half { MoeForm::Metal } else { MoeForm::Native }),
+    }
+}
+
+fn parts(request: &ExportRequest, manifest: &Manifest, source: &Source) -> Result<Parts> {
+    match manifest.family {
+        Family::UnlimitedOcr => unlimited_ocr::parts(request, manifest, &source.checkpoint),
+    }
+}
+
+fn plan_asset(
+    name: &'static str,
+    mut module: Module,
+    manifest: &Manifest,
+    (choices, probes): (Choices<'_>, &[String]),
+) -> Result<AssetPlan> {
+    add_probes(&mut module, probes);
+    let log = pipeline::run(&mut module, pass_list(manifest, name), choices)?;
+    let lowered = aicode::lower(&module, &producer())?;
+    let layout = mlirb::layout(&lowered.program)?;
+    Ok(AssetPlan { name, module, log, lowered, layout })
+}
+
+/// Returns labelled values as results; `all` means every one.
+fn add_probes(module: &mut Module, probes: &[String]) {
+    for function in module.functions.iter_mut().filter(|f| f.role == FunctionRole::Entry) {
+        let wanted = |label: &str| probes.iter().any(|probe| probe == label || probe == "all");
+        let found: Vec<FunctionResult> = function
+            .labels()
+            .filter(|(label, _)| wanted(label))
+            .map(|(label, value)| FunctionResult { name: label.to_owned(), value })
+            .collect();
+        function.results.extend(found);
+    }
+}
+
+/// Closes the ledger: each tensor of the checkpoint is in a weight, or dropped with a reason.
+fn account(
+    source: &Source,
+    assets: &[AssetPlan],
+    (host_tensors, host_weights): (&[(String, WeightId)], &Weights),
+    dropped: &[Unused],
+) -> Result<Accounts> {
+    let mut ledger = Ledger::new();
+    for asset in assets {
+        let weights = &asset.module.weights;
+        for (resource, &id) in asset.lowered.program.resources.iter().zip(&asset.lowered.weights) {
+            enter(&mut ledger, &format!("{}/{}", asset.name, resource.key), weights, id)?;
+        }
+    }
+    for (path, id) in host_tensors {
+        enter(&mut ledger, path, host_weights, *id)?;
+    }
+    for unused in dropped {
+        ledger.dropped(&unused.tensor, unused.pass, unused.reason);
+    }
+    ledger.finish(source.checkpoint.tensors().map(|tensor| &*tensor.name))
+}
+
+fn enter(ledger: &mut Ledger, name: &str, weights: &Weights, id: WeightId) -> Result<()> {
+    let row = WeightRow { bytes: weights.bytes(id), stored_as: stored_as(weights, id) };
+    let sources = weights.sources(id);
+    ledger.used(name, row, sources.iter().map(|&source| &*weights.tensor(source).name))
+}
+
+/// How a weight is stored: `f16`, `sym8 codes`.
+pub(super) fn stored_as(weights: &Weights, id: WeightId) -> String {
+    match weights.recipe(id) {
+        Recipe::Codes { code, .. } => format!("{code} codes"),
+        Recipe::Scales { code, .. } => format!("{code} scales"),
+        _ => weights.element(id).to_string(),
+    }
+}

@@ -1,0 +1,185 @@
+//! What an export will write, as a report: every tensor, how it is stored, its size, who uses it.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::blueprint::{AssetPlan, Blueprint, stored_as};
+use crate::graph::Op;
+use crate::passes::{Entry, PassLog};
+use crate::weights::{Recipe, WeightId, Weights};
+
+/// A whole export before it is made. Sizes are those of the real run, to the byte.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// The model.
+    pub model: String,
+    /// How weights are stored.
+    pub scheme: String,
+    /// The assets.
+    pub assets: Vec<AssetReport>,
+    /// Tensors the host holds.
+    pub host_tensors: Vec<WeightReport>,
+    /// Bytes of all assets and host tensors.
+    pub total_bytes: u64,
+    /// Tensors of the checkpoint that are not used.
+    pub dropped: Vec<DroppedReport>,
+    /// What is said about the checkpoint.
+    pub notes: Vec<String>,
+}
+
+/// One asset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AssetReport {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its program file, exactly.
+    pub bytes: u64,
+    /// Its functions.
+    pub functions: Vec<String>,
+    /// Its weights, in the order they are written.
+    pub weights: Vec<WeightReport>,
+    /// What each pass did.
+    pub passes: Vec<PassReport>,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PassReport {
+    /// Its name.
+    pub pass: String,
+    /// What it did, or why it did nothing.
+    pub outcome: String,
+    /// How far the results moved, where the passes were verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<f32>,
+}
+
+impl std::fmt::Display for PassReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.pass, self.outcome)?;
+        match self.difference {
+            Some(difference) => write!(f, "; results moved by {difference:.1e}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One weight as it will be written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WeightReport {
+    /// Its name in the asset, or its path in the bundle.
+    pub name: String,
+    /// How it is stored: `f16`, `sym8 codes`.
+    pub stored_as: String,
+    /// Its shape as stored, padding included.
+    pub shape: Vec<usize>,
+    /// Extent of an axis before padding, where it is padded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub padded_from: Option<Vec<usize>>,
+    /// Bytes.
+    pub bytes: u64,
+    /// Tensors of the checkpoint it is made of.
+    pub sources: usize,
+    /// Functions that use it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+}
+
+/// A tensor that is not used.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DroppedReport {
+    /// Its name.
+    pub tensor: String,
+    /// The pass that drops it.
+    pub pass: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Plan {
+    /// The report of a blueprint.
+    #[must_use]
+    pub fn of(blueprint: &Blueprint) -> Self {
+        let weights = &blueprint.host_weights;
+        let host = |(path, id): &(String, WeightId)| weight_report(path.clone(), weights, *id, Vec::new());
+        Self {
+            model: blueprint.manifest.name.clone(),
+            scheme: blueprint.scheme.to_string(),
+            assets: blueprint.assets.iter().map(asset_report).collect(),
+            host_tensors: blueprint.host_tensors.iter().map(host).collect(),
+            total_bytes: blueprint.weight_bytes(),
+            dropped: dropped(blueprint),
+            notes: blueprint.notes.clone(),
+        }
+    }
+}
+
+fn asset_report(asset: &AssetPlan) -> AssetReport {
+    let weights = &asset.module.weights;
+    let resources = asset.lowered.program.resources.iter().zip(&asset.lowered.weights);
+    AssetReport {
+        name: asset.name.to_owned(),
+        bytes: asset.layout.total_bytes,
+        functions: asset.module.entries().map(|f| f.name.clone()).collect(),
+        weights: resources
+            .map(|(resource, &id)| weight_report(resource.key.to_string(), weights, id, users(asset, id)))
+            .collect(),
+        passes: pass_reports(&asset.log),
+    }
+}
+
+/// What each pass did, as text.
+#[must_use]
+pub fn pass_reports(log: &PassLog) -> Vec<PassReport> {
+    let report = |entry: &Entry| PassReport {
+        pass: entry.pass.to_owned(),
+        outcome: entry.outcome.to_string(),
+        difference: entry.difference,
+    };
+    log.iter().map(report).collect()
+}
+
+/// The entry functions that use the bytes of a weight.
+fn users(asset: &AssetPlan, id: WeightId) -> Vec<String> {
+    let weights = &asset.module.weights;
+    let entries = asset.module.entries();
+    let uses = entries.filter(|function| {
+        function.nodes.iter().any(|node| matches!(node.op, Op::Constant(used) if weights.storage(used) == id))
+    });
+    uses.map(|function| function.name.clone()).collect()
+}
+
+fn weight_report(name: String, weights: &Weights, id: WeightId, functions: Vec<String>) -> WeightReport {
+    WeightReport {
+        name,
+        stored_as: stored_as(weights, id),
+        shape: weights.shape(id).to_vec(),
+        padded_from: padded_from(weights, id),
+        bytes: weights.bytes(id),
+        sources: weights.sources(id).len(),
+        functions,
+    }
+}
+
+/// The shape before padding, if codes are of a padded weight.
+fn padded_from(weights: &Weights, id: WeightId) -> Option<Vec<usize>> {
+    match weights.recipe(id) {
+        Recipe::Pad { of, .. } => Some(weights.shape(*of).to_vec()),
+        Recipe::Codes { of, .. } => padded_from(weights, *of),
+        _ => None,
+    }
+}
+
+fn dropped(blueprint: &Blueprint) -> Vec<DroppedReport> {
+    let mut seen = BTreeSet::new();
+    let accounts = blueprint.accounts.tensors.iter();
+    accounts
+        .filter_map(|(tensor, account)| match account {
+            crate::bundle::Account::DroppedBy { pass, reason } if seen.insert(tensor) => {
+                Some(DroppedReport { tensor: tensor.clone(), pass: pass.clone(), reason: reason.clone() })
+            }
+            _ => None,
+        })
+        .collect()
+}
