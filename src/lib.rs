@@ -7,6 +7,7 @@ pub mod aicode;
 pub mod asset;
 pub mod bundle;
 pub mod checkpoint;
+pub mod cli;
 pub mod element;
 pub mod error;
 pub mod eval;
@@ -21,6 +22,7 @@ pub mod progress;
 pub mod quant;
 pub mod runtime;
 pub mod storage;
+pub mod verify;
 pub mod weights;
 
 pub use element::ElementType;

@@ -1,0 +1,240 @@
+//! Options that several subcommands share, and the words they take.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::export::{CheckpointChoice, ExportRequest, MoeForm, Precision};
+use crate::quant::Scheme;
+
+/// How much is printed, and in what form.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Output options")]
+pub(super) struct OutputOptions {
+    /// Print results and errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print the result as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the checkpoint is.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Checkpoint options")]
+pub(super) struct CheckpointOptions {
+    /// The checkpoint: a folder, a `.safetensors` file, a model id such as `baidu/Unlimited-OCR`, or `built-in`
+    ///
+    /// A model id is looked up among the models already downloaded from the Hugging Face Hub (`HF_HUB_CACHE`,
+    /// `HF_HOME`); nothing is downloaded. `built-in` is a tiny trained checkpoint inside the program. Without this
+    /// option the downloaded model is used, and the built-in one where there is none.
+    #[arg(short, long, value_name = "PATH|ID|built-in")]
+    pub checkpoint: Option<String>,
+    /// Use the shards on disk where the shard index disagrees with them
+    #[arg(long)]
+    pub ignore_index: bool,
+}
+
+/// What is made, and how: the same for `plan` and `export`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ModelOptions {
+    /// The model to export, a name from `aimodel models`
+    #[arg(short, long, value_name = "NAME")]
+    pub model: String,
+    #[command(flatten)]
+    pub checkpoint: CheckpointOptions,
+    /// How weights are stored [default: the model's own]
+    #[arg(long, value_name = "SCHEME", help_heading = "Model options")]
+    pub quant: Option<Quant>,
+    /// How the routed experts run [default: the model's own]
+    #[arg(long, value_name = "FORM", help_heading = "Model options")]
+    pub moe: Option<Moe>,
+    /// Element type of activations and of weights that are not quantised
+    #[arg(long, value_name = "TYPE", default_value = "f16", help_heading = "Model options")]
+    pub precision: Float,
+    /// Side of the square page image, in pixels [default: the model's own]
+    #[arg(long, value_name = "PIXELS", help_heading = "Model options")]
+    pub image_size: Option<NonZeroUsize>,
+    /// Positions of the key/value cache: prompt and answer together [default: the model's own]
+    #[arg(long, value_name = "TOKENS", help_heading = "Model options")]
+    pub cache_length: Option<NonZeroUsize>,
+    /// Text of the prompt after the image [default: the model's own]
+    #[arg(long, value_name = "TEXT", help_heading = "Model options")]
+    pub prompt: Option<String>,
+    /// Return a labelled value besides the results; the bundle is then for debugging only
+    #[arg(long, value_name = "LABEL", hide = true)]
+    pub probe: Vec<String>,
+    /// Run the graphs before and after each pass, and refuse a rewrite that changes the numbers; slow for large models
+    #[arg(long, help_heading = "Pass options")]
+    pub verify_passes: bool,
+    /// Threads that make weights [default: one for each core]
+    #[arg(long, value_name = "N", help_heading = "Model options")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Quant {
+    /// Every weight in half precision
+    Fp16,
+    /// Routed experts as 8-bit codes in blocks of 32, everything else in half precision
+    Sym8,
+}
+
+/// How the routed experts run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Moe {
+    /// A Metal kernel that reads the chosen experts only; Apple GPUs
+    Metal,
+    /// Standard operations; runs everywhere
+    Native,
+}
+
+/// Element type of activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Float {
+    /// Half precision: what devices run
+    F16,
+    /// Single precision: for comparing numbers
+    F32,
+}
+
+/// What runs a bundle.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Runtime options")]
+pub(super) struct RuntimeOptions {
+    /// What runs the bundle
+    #[arg(long, value_name = "RUNTIME", default_value = "eval")]
+    pub runtime: RuntimeChoice,
+    /// The Python that has the package `coreai-core`, for `--runtime coreai`
+    /// [default: $AIMODEL_PYTHON, .venv/bin/python or python3]
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+}
+
+/// What runs a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum RuntimeChoice {
+    /// The reference executor inside this program
+    Eval,
+    /// Apple's own runtime, from the Python package `coreai-core`
+    Coreai,
+}
+
+impl Quant {
+    /// The name on the command line.
+    #[cfg(test)]
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fp16 => "fp16",
+            Self::Sym8 => "sym8",
+        }
+    }
+}
+
+impl From<Quant> for Scheme {
+    fn from(quant: Quant) -> Self {
+        match quant {
+            Quant::Fp16 => Self::Fp16,
+            Quant::Sym8 => Self::Sym8,
+        }
+    }
+}
+
+impl From<Moe> for MoeForm {
+    fn from(moe: Moe) -> Self {
+        match moe {
+            Moe::Metal => Self::Metal,
+            Moe::Native => Self::Native,
+        }
+    }
+}
+
+impl From<Float> for Precision {
+    fn from(float: Float) -> Self {
+        match float {
+            Float::F16 => Self::F16,
+            Float::F32 => Self::F32,
+        }
+    }
+}
+
+impl ModelOptions {
+    /// The request these options make.
+    pub fn request(&self) -> ExportRequest {
+        ExportRequest {
+            model: self.model.clone(),
+            checkpoint: self.checkpoint.choice(),
+            ignore_index: self.checkpoint.ignore_index,
+            scheme: self.quant.map(Into::into),
+            moe: self.moe.map(Into::into),
+            precision: self.precision.into(),
+            image_size: self.image_size.map(NonZeroUsize::get),
+            cache_length: self.cache_length.map(NonZeroUsize::get),
+            prompt: self.prompt.clone(),
+            probes: self.probe.clone(),
+            verify_passes: self.verify_passes,
+            threads: self.threads.map_or(0, NonZeroUsize::get),
+        }
+    }
+}
+
+impl CheckpointOptions {
+    /// Where the checkpoint is. What is on disk under that name comes before a model id.
+    fn choice(&self) -> CheckpointChoice {
+        match self.checkpoint.as_deref() {
+            None => CheckpointChoice::Default,
+            Some("built-in") => CheckpointChoice::BuiltIn,
+            Some(id) if is_model_id(id) && !Path::new(id).exists() => CheckpointChoice::Hub(id.to_owned()),
+            Some(path) => CheckpointChoice::Path(path.into()),
+        }
+    }
+}
+
+/// Whether `text` has the form `owner/name` of a model id.
+fn is_model_id(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let mut bytes = part.bytes();
+        bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    text.split_once('/').is_some_and(|(owner, name)| is_part(owner) && is_part(name) && !name.ends_with(".safetensors"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(text: Option<&str>) -> CheckpointChoice {
+        let options = CheckpointOptions { checkpoint: text.map(str::to_owned), ignore_index: false };
+        options.choice()
+    }
+
+    #[test]
+    fn model_ids_are_told_from_paths() {
+        for id in ["baidu/Unlimited-OCR", "zai-org/GLM-OCR", "a/b.c_d"] {
+            assert!(is_model_id(id), "{id}");
+        }
+        for path in ["built-in", "./a/b", "../a", "/a/b", "a/b/c", "a/", "/b", "a", "m/model.safetensors", "~/b"] {
+            assert!(!is_model_id(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_checkpoint_is_what_is_on_disk_under_that_name() {
+        assert_eq!(choice(None), CheckpointChoice::Default);
+        assert_eq!(choice(Some("built-in")), CheckpointChoice::BuiltIn);
+        assert_eq!(choice(Some("./built-in")), CheckpointChoice::Path("./built-in".into()));
+        // A folder of the package the tests run in.
+        assert_eq!(choice(Some("src/cli")), CheckpointChoice::Path("src/cli".into()));
+        assert_eq!(choice(Some("no/such/folder")), CheckpointChoice::Path("no/such/folder".into()));
+    }
+
+    #[test]
+    fn scheme_names_are_the_words_of_the_command_line() {
+        for quant in Quant::value_variants() {
+            assert_eq!(quant.to_possible_value().unwrap().get_name(), quant.name());
+        }
+    }
+}

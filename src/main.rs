@@ -1,0 +1,5 @@
+//! The `aimodel` command.
+
+fn main() -> std::process::ExitCode {
+    aimodel::cli::main()
+}

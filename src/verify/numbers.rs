@@ -1,0 +1,350 @@
+//! What the functions compute: on a drawn page and a blank one, and side by side with the reference executor.
+
+use ::image::RgbImage;
+use serde::Serialize;
+
+use super::log::Log;
+use super::pages;
+use crate::eval::{StepComparison, Tensor, compare_steps};
+use crate::host::reader::{HostAssets, Steps};
+use crate::host::recipe::CacheRecipe;
+use crate::runtime::eval::Eval;
+use crate::runtime::{Asset, Runtime};
+use crate::{Error, Result};
+
+/// Least cosine of the logits of a step to those of the reference.
+pub const MIN_COSINE: f64 = 0.999;
+
+/// A token may be another than the reference's where the reference prefers its own by less than this: 16 steps of
+/// half precision for logits from 8 to 16.
+pub const SMALL_MARGIN: f32 = 0.125;
+
+/// Two pages give the same when no value differs by more than this part of the largest.
+const SAME: f32 = 1e-3;
+
+/// The one form of the caches whose rows are in the order of the positions.
+const INDEXED: &str = "indexed";
+
+/// How a runtime compares with the reference, after the prompt and after each decode step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Agreement {
+    /// The runtime.
+    pub runtime: String,
+    /// Rows of logits compared.
+    pub rows: usize,
+    /// Cosine of the visual tokens.
+    pub visual_cosine: f64,
+    /// Least cosine of a row.
+    pub worst_cosine: f64,
+    /// Largest difference of two logits.
+    pub largest_difference: f32,
+    /// Steps with another token, where the reference's choice was a near tie.
+    pub near_ties: usize,
+}
+
+/// What a page gives.
+#[derive(Debug)]
+pub(super) struct Answers {
+    visual_tokens: Vec<f32>,
+    /// One row after the prompt and one after each token.
+    logits: Vec<f32>,
+    tokens: Vec<u32>,
+}
+
+/// The calls that are made, the same on each runtime.
+#[derive(Debug)]
+pub(super) struct Exam<'h> {
+    host: &'h HostAssets,
+    steps: usize,
+}
+
+impl<'h> Exam<'h> {
+    pub(super) fn new(host: &'h HostAssets, steps: usize) -> Self {
+        let recipe = host.recipe();
+        let room = recipe.cache.length.saturating_sub(recipe.prompt.prefix_length);
+        Self { host, steps: steps.min(room) }
+    }
+
+    /// Runs the drawn page on the reference executor, each token its own choice, and looks at the caches on the way.
+    pub(super) fn reference(&self, eval: &mut Eval<'_>, log: &mut Log<'_>) -> Result<Answers> {
+        let mut answers = log.make("reference", || {
+            let visual_tokens = finite("visual tokens", Steps::new(eval, self.host).see(&pages::drawn())?)?;
+            let logits = finite("logits", Steps::new(eval, self.host).prefill(&visual_tokens)?)?;
+            Ok((Answers { visual_tokens, logits, tokens: Vec::new() }, "the prompt in single precision".to_owned()))
+        })?;
+        let after_prompt = Caches::of(eval, self.host)?;
+        log.check("states-prefill", || after_prompt.check_prefill(self.rows_of_prompt()))?;
+        log.check("reference-decode", || {
+            for step in 1..=self.steps {
+                let id = first_largest(last_row(&answers.logits, self.vocabulary()));
+                answers.tokens.push(id);
+                answers.logits.extend(finite("logits", Steps::new(eval, self.host).decode(id, step)?)?);
+            }
+            Ok(format!("{} steps of its own choice: {:?}", self.steps, answers.tokens))
+        })?;
+        let after_steps = Caches::of(eval, self.host)?;
+        log.check("states-decode", || after_steps.check_decode(&after_prompt, self.rows_of_prompt(), self.steps))?;
+        Ok(answers)
+    }
+
+    /// Runs both pages on `runtime`, fed with the reference's tokens, and compares.
+    pub(super) fn candidate(&self, runtime: &mut dyn Runtime, reference: &Answers, log: &mut Log<'_>) -> Result<()> {
+        let mut see = |page: &RgbImage| finite("visual tokens", Steps::new(runtime, self.host).see(page)?);
+        let (visual_tokens, blank_tokens) = log.make("vision", || {
+            let (drawn, blank) = (see(&pages::drawn())?, see(&pages::blank())?);
+            let difference = differ("visual tokens", &drawn, &blank)?;
+            Ok(((drawn, blank), format!("finite; drawn and blank page differ by {difference:.3}")))
+        })?;
+        let mut prefill = |tokens: &[f32]| finite("logits", Steps::new(runtime, self.host).prefill(tokens)?);
+        let mut logits = log.make("prefill", || {
+            let (blank, drawn) = (prefill(&blank_tokens)?, prefill(&visual_tokens)?);
+            let difference = differ("logits", &drawn, &blank)?;
+            Ok((drawn, format!("finite; drawn and blank page differ by {difference:.3}")))
+        })?;
+        log.check("decode", || {
+            for (step, &id) in (1..).zip(&reference.tokens) {
+                logits.extend(finite("logits", Steps::new(runtime, self.host).decode(id, step)?)?);
+            }
+            Ok(format!("finite; {} steps with the reference's tokens", self.steps))
+        })?;
+        let answers = Answers { visual_tokens, logits, tokens: reference.tokens.clone() };
+        let agreement = log.make("agreement", || self.compare(runtime.name(), reference, &answers))?;
+        log.compared(agreement);
+        Ok(())
+    }
+
+    fn compare(&self, runtime: &str, reference: &Answers, candidate: &Answers) -> Result<(Agreement, String)> {
+        let visual = &reference.visual_tokens;
+        let visual = compare_steps(visual, &candidate.visual_tokens, visual.len())?;
+        let rows = compare_steps(&reference.logits, &candidate.logits, self.vocabulary())?;
+        let agreement = Agreement {
+            runtime: runtime.to_owned(),
+            rows: rows.len(),
+            visual_cosine: visual.iter().fold(1.0, |least, row| row.cosine.min(least)),
+            worst_cosine: rows.iter().fold(1.0, |least, row| row.cosine.min(least)),
+            largest_difference: rows.iter().fold(0.0, |largest, row| row.max_difference.max(largest)),
+            near_ties: rows.iter().filter(|row| row.is_flip()).count(),
+        };
+        let vision = visual.iter().map(|row| ("visual tokens".to_owned(), row, false));
+        let steps = rows.iter().enumerate().map(|(step, row)| (place(step), row, true));
+        vision.chain(steps).try_for_each(|(place, row, chooses)| agrees(place, row, chooses))?;
+        Ok((agreement.clone(), detail(&agreement)))
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.host.recipe().vocab_size
+    }
+
+    fn rows_of_prompt(&self) -> usize {
+        self.host.recipe().prompt.prefix_length
+    }
+}
+
+fn place(step: usize) -> String {
+    if step == 0 { "prefill".to_owned() } else { format!("decode step {step}") }
+}
+
+fn detail(agreement: &Agreement) -> String {
+    let Agreement { rows, worst_cosine, largest_difference, near_ties, .. } = agreement;
+    let ties = match near_ties {
+        0 => "same tokens".to_owned(),
+        ties => format!("{ties} other tokens at margins below {SMALL_MARGIN}, the others the same"),
+    };
+    format!("{rows} rows of logits: {ties}, worst cosine {worst_cosine:.7}, largest difference {largest_difference:.4}")
+}
+
+/// Whether a row is near enough to the reference's; `chooses` when a token is chosen by it.
+fn agrees(place: String, row: &StepComparison, chooses: bool) -> Result<()> {
+    if row.cosine < MIN_COSINE || row.cosine.is_nan() {
+        let error = Error::check("the numbers are not those of the reference").at(place);
+        return Err(error.found(format!("cosine {:.6}", row.cosine)).expected(format!("at least {MIN_COSINE}")));
+    }
+    if chooses && row.is_flip() && row.margin >= SMALL_MARGIN {
+        return Err(Error::check("another token than the reference's")
+            .at(place)
+            .found(format!("token {}", row.candidate_token))
+            .expected(format!("token {}, preferred by {:.3}", row.reference_token, row.margin)));
+    }
+    Ok(())
+}
+
+fn finite(what: &str, values: Vec<f32>) -> Result<Vec<f32>> {
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(index) => {
+            let found = values.get(index).copied().unwrap_or(f32::NAN);
+            Err(Error::check(format!("the {what} are not all finite")).at(format!("element {index}")).found(found))
+        }
+        None => Ok(values),
+    }
+}
+
+/// The largest difference, as part of the largest value; an error when it is next to nothing.
+fn differ(what: &str, drawn: &[f32], blank: &[f32]) -> Result<f32> {
+    let largest = drawn.iter().fold(f32::MIN_POSITIVE, |largest, value| largest.max(value.abs()));
+    let difference = drawn.iter().zip(blank).fold(0.0, |most: f32, (a, b)| most.max((a - b).abs())) / largest;
+    if difference > SAME {
+        return Ok(difference);
+    }
+    Err(Error::check(format!("the {what} of a drawn page are those of a blank one: the page is not seen"))
+        .found(format!("a difference of {difference:e}"))
+        .expected(format!("more than {SAME:e} of the largest")))
+}
+
+fn last_row(logits: &[f32], vocabulary: usize) -> &[f32] {
+    logits.rchunks(vocabulary).next().unwrap_or_default()
+}
+
+fn first_largest(logits: &[f32]) -> u32 {
+    let start = (0, f32::NEG_INFINITY);
+    (0..).zip(logits).fold(start, |best, (id, &logit)| if logit > best.1 { (id, logit) } else { best }).0
+}
+
+/// The caches at one moment; none where the rows are not those of the positions.
+struct Caches(Vec<Cache>);
+
+/// One cache `[layers, 1, heads, length, head_dim]`.
+struct Cache {
+    name: String,
+    shape: CacheRecipe,
+    values: Vec<f32>,
+}
+
+impl Caches {
+    fn of(eval: &Eval<'_>, host: &HostAssets) -> Result<Self> {
+        let recipe = host.recipe();
+        if recipe.kv_form != INDEXED {
+            return Ok(Self(Vec::new()));
+        }
+        let held = eval.states(Asset::Decoder);
+        let cache = |state: crate::runtime::State| {
+            let tensor: Option<&Tensor> = held.and_then(|held| held.get(&state.name));
+            let tensor = tensor.ok_or_else(|| Error::check("the state is gone").at(format!("`{}`", state.name)))?;
+            Ok(Cache { name: state.name, shape: recipe.cache, values: tensor.to_floats()? })
+        };
+        recipe.states().into_iter().map(cache).collect::<Result<_>>().map(Self)
+    }
+
+    /// After the prompt its rows are written, and no others.
+    fn check_prefill(&self, prompt: usize) -> Result<String> {
+        for cache in &self.0 {
+            cache.expect_written(0..prompt)?;
+            cache.expect(prompt..cache.shape.length, |_, value| value == 0.0)?;
+        }
+        Ok(self.said(format!("rows 0 to {} are written, no others", prompt.saturating_sub(1))))
+    }
+
+    /// Each step writes the row of its position, and no others.
+    fn check_decode(&self, before: &Self, prompt: usize, steps: usize) -> Result<String> {
+        let end = prompt.saturating_add(steps);
+        for (cache, before) in self.0.iter().zip(&before.0) {
+            cache.expect_written(prompt..end)?;
+            let unchanged = |index: usize, value: f32| before.values.get(index).is_some_and(|&old| same(old, value));
+            cache.expect(0..prompt, unchanged)?;
+            cache.expect(end..cache.shape.length, unchanged)?;
+        }
+        Ok(self.said(format!("rows {prompt} to {} are written, no others", end.saturating_sub(1))))
+    }
+
+    fn said(&self, detail: String) -> String {
+        if self.0.is_empty() { "the form of the caches is not looked into".to_owned() } else { detail }
+    }
+}
+
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits()
+}
+
+impl Cache {
+    /// Every value in these rows, of each layer and head, is as it should be.
+    fn expect(&self, rows: std::ops::Range<usize>, holds: impl Fn(usize, f32) -> bool) -> Result<()> {
+        let CacheRecipe { length, head_dim, .. } = self.shape;
+        for (index, &value) in self.values.iter().enumerate() {
+            let row = index / head_dim % length;
+            if rows.contains(&row) && !holds(index, value) {
+                return Err(Error::check("a row is written that is none of the call's")
+                    .at(format!("element {index}, row {row}"))
+                    .at(format!("state `{}`", self.name))
+                    .found(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each of these rows has something in it, in each layer and head.
+    fn expect_written(&self, rows: std::ops::Range<usize>) -> Result<()> {
+        let CacheRecipe { length, head_dim, .. } = self.shape;
+        let written = |row: &[f32]| row.iter().any(|value| *value != 0.0);
+        let all = self.values.chunks(head_dim).enumerate().map(|(index, values)| (index % length, values));
+        let mut empty = all.filter(|(row, values)| rows.contains(row) && !written(values));
+        match empty.next() {
+            Some((row, _)) => {
+                Err(Error::check("a row was not written").at(format!("row {row}")).at(format!("state `{}`", self.name)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(rows: &[f32]) -> Cache {
+        let shape = CacheRecipe { layers: 1, heads: 2, length: rows.len(), head_dim: 1 };
+        Cache { name: "keys".to_owned(), shape, values: rows.repeat(2) }
+    }
+
+    fn row(reference: &[f32], candidate: &[f32]) -> StepComparison {
+        compare_steps(reference, candidate, reference.len()).unwrap()[0]
+    }
+
+    #[test]
+    fn another_token_is_a_finding_unless_the_reference_was_undecided() {
+        agrees("prefill".to_owned(), &row(&[9.0, 9.1, 0.0], &[9.1, 9.0, 0.0]), true).unwrap();
+        let flipped = row(&[9.0, 9.2, 0.0], &[9.2, 9.0, 0.0]);
+        let error = agrees("decode step 1".to_owned(), &flipped, true).unwrap_err().to_string();
+        let expected =
+            "decode step 1: another token than the reference's: found token 0, expected token 1, preferred by 0.200";
+        assert_eq!(error, expected);
+        agrees("visual tokens".to_owned(), &flipped, false).unwrap();
+    }
+
+    #[test]
+    fn a_low_cosine_is_a_finding_and_so_is_none() {
+        let error = agrees("prefill".to_owned(), &row(&[1.0, 0.0], &[1.0, 0.1]), true).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "prefill: the numbers are not those of the reference: found cosine 0.995037, expected at least 0.999"
+        );
+        agrees("prefill".to_owned(), &row(&[1.0, 0.0], &[f32::NAN, 0.1]), true).unwrap_err();
+    }
+
+    #[test]
+    fn values_that_are_not_finite_are_found() {
+        let error = finite("logits", vec![0.0, f32::INFINITY]).unwrap_err().to_string();
+        assert_eq!(error, "element 1: the logits are not all finite: found inf");
+        assert_eq!(finite("logits", vec![1.0]).unwrap(), [1.0]);
+    }
+
+    #[test]
+    fn a_page_that_changes_nothing_is_found() {
+        assert_eq!(differ("logits", &[0.0, -4.0], &[0.0, -3.0]).unwrap(), 0.25);
+        differ("logits", &[0.0, 4.0], &[0.001, 4.001]).unwrap_err();
+        differ("logits", &[0.0], &[0.0]).unwrap_err();
+    }
+
+    #[test]
+    fn rows_outside_the_window_are_looked_at() {
+        let caches = |rows: &[f32]| Caches(vec![cache(rows)]);
+        let before = caches(&[1.0, 2.0, 0.0, 0.0]);
+        before.check_prefill(2).unwrap();
+        assert!(
+            before.check_prefill(3).unwrap_err().to_string().ends_with("state `keys`: row 2: a row was not written")
+        );
+        assert!(before.check_prefill(1).unwrap_err().to_string().contains("row 1: a row is written"));
+        caches(&[1.0, 2.0, 3.0, 0.0]).check_decode(&before, 2, 1).unwrap();
+        caches(&[1.0, 2.5, 3.0, 0.0]).check_decode(&before, 2, 1).unwrap_err();
+        caches(&[1.0, 2.0, 3.0, 4.0]).check_decode(&before, 2, 1).unwrap_err();
+        caches(&[1.0, 2.0, 0.0, 0.0]).check_decode(&before, 2, 1).unwrap_err();
+    }
+}

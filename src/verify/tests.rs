@@ -1,0 +1,353 @@
+//! Whole bundles pass; each kind of damage is found by the check that is there for it.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::*;
+use crate::ElementType::{F16, F32};
+use crate::bundle::Cancel;
+use crate::error::ErrorClass;
+use crate::export::{CheckpointChoice, Destination, ExportRequest, MoeForm, Precision, Surroundings, export};
+use crate::mlirb::build::{GraphBuilder, Input, NewOperation, ProgramBuilder};
+use crate::mlirb::{Attribute, Dim, Program, TensorType, Type};
+use crate::progress::Silent;
+use crate::quant::Scheme;
+
+/// A tiny bundle in a folder of its own.
+struct Sample {
+    folder: TempDir,
+}
+
+impl Sample {
+    fn new(scheme: Scheme, moe: MoeForm) -> Self {
+        Self::of(ExportRequest { scheme: Some(scheme), moe: Some(moe), ..request() })
+    }
+
+    fn of(request: ExportRequest) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let destination = Destination { path: folder.path().join("b"), zip: false, force: false };
+        let surroundings = Surroundings { progress: &Silent, cancel: &Cancel::default(), date: None };
+        export(&request, &destination, surroundings).unwrap();
+        Self { folder }
+    }
+
+    fn native() -> Self {
+        Self::new(Scheme::Sym8, MoeForm::Native)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("b").join(name)
+    }
+
+    /// Replaces text in a file that has it once.
+    fn edit(&self, name: &str, from: &str, to: &str) {
+        let text = std::fs::read_to_string(self.file(name)).unwrap();
+        assert_eq!(text.matches(from).count(), 1, "{from} in {name}");
+        std::fs::write(self.file(name), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// Fills a weight with one element, and makes the hash fit.
+    fn fill(&self, asset: &str, key: &str, element: [u8; 2]) {
+        let path = self.file(&format!("{asset}.aimodel"));
+        let opened = asset::Asset::open(&path).unwrap();
+        let index = opened.program().resources.iter().position(|resource| &*resource.key == key).unwrap();
+        let id = crate::mlirb::ResourceId::new(u32::try_from(index).unwrap());
+        let (resource, offset) = opened.file().resource(id).unwrap();
+        let mut bytes = std::fs::read(path.join("main.mlirb")).unwrap();
+        let start = usize::try_from(offset).unwrap();
+        let weight = &mut bytes[start..][..usize::try_from(resource.bytes).unwrap()];
+        weight.as_chunks_mut::<2>().0.fill(element);
+        std::fs::write(path.join("main.hash"), Sha256::digest(&bytes)).unwrap();
+        std::fs::write(path.join("main.mlirb"), bytes).unwrap();
+    }
+
+    fn verdict(&self) -> Verdict {
+        let bundle = Bundle::open(self.file("")).unwrap();
+        verify(&bundle, &Options::new(Judge::Reference), &Silent)
+    }
+
+    /// The check that found something, and its sentence without the folder.
+    fn finding(&self) -> (&'static str, String) {
+        let verdict = self.verdict();
+        let error = verdict.failure.expect("a finding");
+        assert_eq!(error.class(), ErrorClass::Check, "{error}");
+        assert!(!verdict.report.passed);
+        let last = verdict.report.checks.last().unwrap();
+        assert_eq!((last.outcome, last.detail.as_str()), (Outcome::Failed, error.to_string().as_str()));
+        (last.name, error.to_string().replace(&format!("{}/", self.file("").display()).replace("//", "/"), ""))
+    }
+}
+
+fn request() -> ExportRequest {
+    ExportRequest {
+        checkpoint: CheckpointChoice::BuiltIn,
+        image_size: Some(64),
+        cache_length: Some(24),
+        threads: 1,
+        ..ExportRequest::new("unlimited-ocr")
+    }
+}
+
+#[test]
+fn whole_bundles_of_every_form_pass() {
+    let single = ExportRequest { scheme: Some(Scheme::Fp16), precision: Precision::F32, ..request() };
+    for sample in [Sample::native(), Sample::new(Scheme::Sym8, MoeForm::Metal), Sample::of(single)] {
+        let verdict = sample.verdict();
+        assert!(verdict.failure.is_none() && verdict.report.passed, "{}", verdict.report);
+        let agreement = verdict.report.agreement.unwrap();
+        assert_eq!((agreement.runtime.as_str(), agreement.rows), ("eval", 1 + Options::STEPS.get()));
+        assert!(agreement.worst_cosine > 0.9999, "{agreement:?}");
+    }
+}
+
+#[test]
+fn steps_end_where_the_cache_does() {
+    let sample = Sample::native();
+    let bundle = Bundle::open(sample.file("")).unwrap();
+    let steps = NonZeroUsize::new(1000).unwrap();
+    let verdict = verify(&bundle, &Options { steps, ..Options::new(Judge::Reference) }, &Silent);
+    let recipe = Recipe::open(bundle.recipe()).unwrap();
+    let rows = 1 + recipe.cache.length - recipe.prompt.prefix_length;
+    assert_eq!(verdict.report.agreement.as_ref().map(|agreement| agreement.rows), Some(rows), "{}", verdict.report);
+}
+
+#[test]
+fn a_flipped_bit_is_found_before_the_program_is_read() {
+    let sample = Sample::native();
+    let program = sample.file("vision.aimodel/main.mlirb");
+    let mut bytes = std::fs::read(&program).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&program, bytes).unwrap();
+    let (check, sentence) = sample.finding();
+    assert_eq!(check, "hashes");
+    assert!(sentence.starts_with("vision.aimodel/main.hash: it is not the hash of the program: found "), "{sentence}");
+}
+
+#[test]
+fn what_was_lost_in_copying_is_found() {
+    for (name, check) in [
+        ("decoder.aimodel/main.hash", "hashes"),
+        ("assets/recipe.json", "recipe"),
+        ("assets/image_newline.f16", "files"),
+        ("tokenizer/tokenizer.json", "files"),
+        ("decoder.aimodel/metadata.json", "programs"),
+        ("ledger.json", "ledger"),
+    ] {
+        let sample = Sample::native();
+        std::fs::remove_file(sample.file(name)).unwrap();
+        let (found, sentence) = sample.finding();
+        assert_eq!(found, check, "{name}");
+        assert!(sentence.starts_with(&format!("{name}: ")), "{sentence}");
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_found() {
+    let sample = Sample::native();
+    let name = "assets/embed_tokens.f16";
+    std::fs::File::options().write(true).open(sample.file(name)).unwrap().set_len(100).unwrap();
+    let expected = "assets/embed_tokens.f16: the file has another length than its tensor: found 100 bytes, expected [512, 192] of f16";
+    assert_eq!(sample.finding(), ("files", expected.to_owned()));
+}
+
+#[test]
+fn a_recipe_that_speaks_of_other_functions_is_found() {
+    let recipe = "assets/recipe.json";
+    for (from, to, check, part) in [
+        ("\"logits\": \"logits\"", "\"logits\": \"scores\"", "signatures", "expected (inputs_embeds: "),
+        (
+            "\"position\": \"pos\"",
+            "\"position\": \"at\"",
+            "signatures",
+            "function `decode`: the function is not the one",
+        ),
+        ("\"layers\": 3", "\"layers\": 4", "signatures", "keyCache: f16[4,1,6,24,32]"),
+        ("\"side\": 64", "\"side\": 128", "signatures", "image: f16[1,3,128,128]"),
+        (
+            "\"length\": 24",
+            "\"length\": 25",
+            "metadata",
+            "language.max_context_length: not what assets/recipe.json says",
+        ),
+        ("\"decode\": \"decode\"", "\"decode\": \"step\"", "metadata", "found prefill, decode, expected prefill, step"),
+        ("\"hidden_size\": 192", "\"hidden_size\": 191", "recipe", "the recipe contradicts itself"),
+        ("\"document parsing.\"", "\"document\"", "host-side", "the prompt has another length than the recipe says"),
+    ] {
+        let sample = Sample::native();
+        sample.edit(recipe, from, to);
+        let (found, sentence) = sample.finding();
+        assert_eq!(found, check, "{from}: {sentence}");
+        assert!(sentence.contains(part), "{sentence}");
+    }
+}
+
+#[test]
+fn a_ledger_that_does_not_add_up_is_found() {
+    let sample = Sample::native();
+    sample.edit("ledger.json", "\"tensors\": 192,", "\"tensors\": 191,");
+    let (check, sentence) = sample.finding();
+    assert_eq!(check, "ledger");
+    assert!(sentence.contains("totals: the totals are not those of what is listed"), "{sentence}");
+    let sample = Sample::native();
+    sample.edit("ledger.json", "\"decoder/lm_head.weight\": {", "\"decoder/lm_head.bias\": {");
+    assert_eq!(sample.finding().1, "ledger.json: `decoder/lm_head.bias`: no such weight is stored");
+}
+
+#[test]
+fn a_local_path_is_found() {
+    let sample = Sample::native();
+    sample.edit("metadata.json", "\"model_definition\"", "\"hf_revision\": \"/home/me/model\", \"model_definition\"");
+    let expected =
+        "metadata.json: source: hf_revision: it names a place on the machine it was made on: found `/home/me/model`";
+    assert_eq!(sample.finding(), ("no-local-paths", expected.to_owned()));
+    let sample = Sample::native();
+    sample.edit("metadata.json", "\"model_definition\"", "\"hf_model_id\": \"./model\", \"model_definition\"");
+    assert_eq!(sample.finding().0, "metadata");
+}
+
+#[test]
+fn numbers_show_what_structure_does_not() {
+    let nan = Sample::native();
+    nan.fill("decoder", "lm_head.weight", [0, 0x7e]);
+    assert_eq!(nan.finding(), ("reference", "element 0: the logits are not all finite: found NaN".to_owned()));
+    let blind = Sample::native();
+    blind.fill("vision", "model.projector.layers.weight", [0, 0]);
+    let (check, sentence) = blind.finding();
+    assert_eq!(check, "vision");
+    assert!(sentence.starts_with("the visual tokens of a drawn page are those of a blank one"), "{sentence}");
+}
+
+#[test]
+fn a_probed_bundle_is_refused() {
+    let sample = Sample::of(ExportRequest { probes: vec!["all".to_owned()], ..request() });
+    let (check, sentence) = sample.finding();
+    assert_eq!(check, "no-debug");
+    assert!(sentence.ends_with("the bundle is marked as debug: it returns probed values"), "{sentence}");
+}
+
+#[test]
+fn a_missing_interpreter_is_the_environment_and_not_a_finding() {
+    let sample = Sample::native();
+    let bundle = Bundle::open(sample.file("")).unwrap();
+    let judge = Judge::CoreAi(Path::new("no/such/python").to_owned());
+    let verdict = verify(&bundle, &Options::new(judge), &Silent);
+    assert_eq!(verdict.failure.map(|error| error.class()), Some(ErrorClass::Environment));
+    let last = verdict.report.checks.last().unwrap();
+    assert_eq!((last.name, last.outcome), ("core-ai-loads", Outcome::NotRun));
+}
+
+#[test]
+fn metal_kernels_are_told_from_what_runs_everywhere() {
+    let kernels = |moe| {
+        let sample = Sample::new(Scheme::Sym8, moe);
+        let asset = asset::Asset::open(sample.file("decoder.aimodel")).unwrap();
+        lint::has_operation(asset.program(), kernel::OPERATION)
+    };
+    assert!(kernels(MoeForm::Metal));
+    assert!(!kernels(MoeForm::Native));
+}
+
+#[test]
+fn a_report_has_one_line_a_check() {
+    let check = |name, outcome| Check { name, outcome, detail: "a, b".to_owned() };
+    let report = Report {
+        bundle: "b".into(),
+        passed: false,
+        checks: vec![
+            check("hashes", Outcome::Passed),
+            check("files", Outcome::Failed),
+            check("numbers", Outcome::NotRun),
+        ],
+        agreement: None,
+    };
+    assert_eq!(report.to_string(), "ok       hashes           a, b\nFAILED   files\nnot run  numbers\n");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["checks"][2], serde_json::json!({"name": "numbers", "outcome": "not-run", "detail": "a, b"}));
+}
+
+/// What a rule says of a program.
+fn lint(name: &str, program: &Program) -> Result<(), String> {
+    let rule = lint::RULES.iter().find(|rule| rule.name == name).unwrap();
+    lint::check(rule, program).map_err(|error| error.to_string())
+}
+
+/// A graph of one input, with what `body` adds.
+fn graph(input: Input, body: impl FnOnce(&mut GraphBuilder)) -> Program {
+    let mut program = ProgramBuilder::new("test");
+    let mut graph = GraphBuilder::new("main", vec![input]);
+    body(&mut graph);
+    let outputs: Vec<_> = Vec::new();
+    program.add(graph.finish(&outputs).unwrap());
+    program.finish()
+}
+
+fn tensor(element: crate::ElementType) -> TensorType {
+    TensorType::new([4], element)
+}
+
+#[test]
+fn a_shape_that_can_change_is_found() {
+    let input = |dim| graph(Input::tensor("x", TensorType::new([dim], F16)), |_| ());
+    lint("static-shapes", &input(Dim::Fixed(4))).unwrap();
+    let error = lint("static-shapes", &input(Dim::Dynamic)).unwrap_err();
+    assert_eq!(error, "graph `main`: `x`: an input has no fixed shape: found tensor<?xf16>");
+}
+
+#[test]
+fn rounding_is_found_and_integer_division_is_not() {
+    let with = |name: &str| {
+        graph(Input::tensor("x", tensor(F32)), |graph| {
+            let x = graph.input(0).unwrap();
+            graph.body().value(NewOperation::new(name).operands([x]).result(tensor(F32))).unwrap();
+        })
+    };
+    lint("rounding", &with("broadcasting_floor_divide_v1")).unwrap();
+    let error = lint("rounding", &with("primitive.floor_v1")).unwrap_err();
+    assert_eq!(error, "graph `main`: an operation that rounds: found `primitive.floor_v1`");
+}
+
+#[test]
+fn two_writes_to_a_state_need_a_read_in_between() {
+    let with = |reads: bool| {
+        let mut program = ProgramBuilder::new("test");
+        let mut graph = GraphBuilder::new("main", vec![Input::state("cache", tensor(F16))]);
+        let cache = graph.input(0).unwrap();
+        let body = graph.body();
+        let mut token = body.value(NewOperation::new("dataflow.create_token_v1").result(Type::Token)).unwrap();
+        let value = body.constant(tensor(F16), &[0; 8]).unwrap();
+        for _ in 0..2 {
+            let write = NewOperation::new("dataflow.write_handle_v1").operands([cache, value, token]);
+            token = body.value(write.result(Type::Token)).unwrap();
+            if reads {
+                let read = NewOperation::new("dataflow.read_handle_v1").operands([cache, token]);
+                token = body.add(read.result(tensor(F16)).result(Type::Token)).unwrap()[1];
+            }
+        }
+        program.add(graph.finish(&[("cache", token)]).unwrap());
+        program.finish()
+    };
+    lint("state-writes", &with(true)).unwrap();
+    let error = lint("state-writes", &with(false)).unwrap_err();
+    assert_eq!(error, "graph `main`: `cache`: a state is written twice without being read in between");
+}
+
+#[test]
+fn an_unknown_kernel_and_unknown_operands_are_found() {
+    let with = |name: &str| {
+        graph(Input::tensor("x", tensor(F16)), |graph| {
+            let x = graph.input(0).unwrap();
+            let run = NewOperation::new(kernel::OPERATION).operands([x]).result(tensor(F16));
+            let run = run.property(Attribute::string(name)).property(Attribute::string("text"));
+            graph.body().value(run).unwrap();
+        })
+    };
+    let error = lint("kernels", &with("other")).unwrap_err();
+    assert_eq!(error, "graph `main`: an unknown kernel: found `other`, expected gather_qmm");
+    let error = lint("kernels", &with(kernel::NAME)).unwrap_err();
+    assert!(
+        error.contains("`gather_qmm`: operands that the kernel is not written for: found tensor<4xf16>"),
+        "{error}"
+    );
+}
