@@ -15,7 +15,8 @@ use super::{help, interrupt};
 use crate::Result;
 use crate::bundle::{Cancel, SourceDate};
 use crate::export::{
-    Blueprint, Destination, ExportReport, ExportRequest, Manifest, Surroundings, export, graphs_after, pass_reports,
+    Blueprint, Destination, ExportReport, ExportRequest, Manifest, Surroundings, export_explained, graphs_after,
+    pass_reports,
 };
 use crate::quant::Scheme;
 
@@ -84,20 +85,21 @@ pub(super) fn run(options: &Options, output: &mut Output) -> Result<(), Failure>
     if let Some(pass) = &job.stop_after {
         return Ok(output.text(&graphs_after(&job.request, pass)?)?);
     }
-    if job.explain {
-        explain(&job.request, output);
-    }
     let bar = Bar::new(output);
     let surroundings = Surroundings { progress: &bar, cancel: &job.cancel, date: job.date };
-    let exported = export(&job.request, &job.destination, surroundings)?;
+    let mut told = |blueprint: &Blueprint| {
+        if job.explain {
+            explain(blueprint, output);
+        }
+    };
+    let exported = export_explained(&job.request, &job.destination, surroundings, &mut told)?;
     exported.warnings.iter().for_each(|warning| output.warning(warning));
     Ok(output.done(&Exported(exported))?)
 }
 
 /// Tells what each pass does.
-fn explain(request: &ExportRequest, output: &mut Output) {
-    // An error shows again, and is reported, when the bundle is made.
-    for asset in Blueprint::new(request).iter().flat_map(|blueprint| &blueprint.assets) {
+fn explain(blueprint: &Blueprint, output: &mut Output) {
+    for asset in &blueprint.assets {
         for pass in pass_reports(&asset.log) {
             output.note(format_args!("{}: {pass}", asset.name));
         }

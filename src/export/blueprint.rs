@@ -72,6 +72,26 @@ pub struct Blueprint {
     probed: bool,
 }
 
+/// A request with its choices made and its checkpoint read, before any pass.
+struct Opened {
+    manifest: Manifest,
+    scheme: Scheme,
+    moe: MoeForm,
+    source: Source,
+    parts: Parts,
+}
+
+impl Opened {
+    fn new(manifest: Manifest, request: &ExportRequest) -> Result<Self> {
+        let scheme = chosen_scheme(request, &manifest)?;
+        let moe = chosen_moe(request, scheme)?;
+        let source = source::open(request, &manifest)?;
+        manifest.accept(&source.checkpoint.config())?;
+        let parts = parts(request, &manifest, &source)?;
+        Ok(Self { manifest, scheme, moe, source, parts })
+    }
+}
+
 /// The name stamped on everything written.
 pub(super) fn producer() -> String {
     format!("aimodel {}", env!("CARGO_PKG_VERSION"))
@@ -83,12 +103,7 @@ impl Blueprint {
     /// # Errors
     /// When the request, the checkpoint or both together cannot be exported.
     pub fn new(request: &ExportRequest) -> Result<Self> {
-        let manifest = Manifest::find(&request.model)?;
-        let scheme = chosen_scheme(request, &manifest)?;
-        let moe = chosen_moe(request, scheme)?;
-        let source = source::open(request, &manifest)?;
-        manifest.accept(&source.checkpoint.config())?;
-        let parts = parts(request, &manifest, &source)?;
+        let Opened { manifest, scheme, moe, source, parts } = Opened::new(Manifest::find(&request.model)?, request)?;
         let choices = Choices { scheme, moe, prove: request.verify_passes, stop_after: None };
         let mut assets = Vec::new();
         for (name, module) in parts.assets {
@@ -167,12 +182,9 @@ pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(Error::input("no such pass").at("--stop-after").found(format!("`{last}`")).expected(known));
     }
-    let scheme = chosen_scheme(request, &manifest)?;
-    let moe = chosen_moe(request, scheme)?;
-    let source = source::open(request, &manifest)?;
-    manifest.accept(&source.checkpoint.config())?;
+    let Opened { manifest, scheme, moe, parts, .. } = Opened::new(manifest, request)?;
     let mut text = String::new();
-    for (name, mut module) in parts(request, &manifest, &source)?.assets {
+    for (name, mut module) in parts.assets {
         pipeline::run(
             &mut module,
             pass_list(&manifest, name),

@@ -18,4 +18,4 @@ pub use blueprint::{AssetPlan, Blueprint, graphs_after};
 pub use manifest::{Family, Manifest};
 pub use plan::{AssetReport, DroppedReport, PassReport, Plan, WeightReport, pass_reports};
 pub use request::{CheckpointChoice, Destination, ExportRequest, MoeForm, Precision};
-pub use run::{ExportReport, Surroundings, export};
+pub use run::{ExportReport, Surroundings, export, export_explained};

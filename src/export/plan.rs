@@ -1,10 +1,9 @@
 //! What an export will write, as a report: every tensor, how it is stored, its size, who uses it.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use super::blueprint::{AssetPlan, Blueprint, stored_as};
+use crate::bundle::Account;
 use crate::graph::Op;
 use crate::passes::{Entry, PassLog};
 use crate::weights::{Recipe, WeightId, Weights};
@@ -172,14 +171,11 @@ fn padded_from(weights: &Weights, id: WeightId) -> Option<Vec<usize>> {
 }
 
 fn dropped(blueprint: &Blueprint) -> Vec<DroppedReport> {
-    let mut seen = BTreeSet::new();
-    let accounts = blueprint.accounts.tensors.iter();
-    accounts
-        .filter_map(|(tensor, account)| match account {
-            crate::bundle::Account::DroppedBy { pass, reason } if seen.insert(tensor) => {
-                Some(DroppedReport { tensor: tensor.clone(), pass: pass.clone(), reason: reason.clone() })
-            }
-            _ => None,
-        })
-        .collect()
+    let report = |(tensor, account): (&String, &Account)| match account {
+        Account::DroppedBy { pass, reason } => {
+            Some(DroppedReport { tensor: tensor.clone(), pass: pass.clone(), reason: reason.clone() })
+        }
+        Account::UsedBy(_) => None,
+    };
+    blueprint.accounts.tensors.iter().filter_map(report).collect()
 }

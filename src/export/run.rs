@@ -52,8 +52,22 @@ pub fn export(
     destination: &Destination,
     surroundings: Surroundings<'_>,
 ) -> Result<ExportReport> {
+    export_explained(request, destination, surroundings, &mut |_| ())
+}
+
+/// As [`export`]; `explain` sees what will be written before it is.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_explained(
+    request: &ExportRequest,
+    destination: &Destination,
+    surroundings: Surroundings<'_>,
+    explain: &mut dyn FnMut(&Blueprint),
+) -> Result<ExportReport> {
     let target = Target::new(&destination.path, destination.zip, destination.force)?;
     let blueprint = Blueprint::new(request)?;
+    explain(&blueprint);
     write(&blueprint, &target, request.threads, surroundings)
 }
 
