@@ -29,6 +29,8 @@ const MODEL: &str = "glm-ocr";
 /// Single precision on both sides; values are O(1) up to a few hundred.
 const TOLERANCE: f32 = 1e-4;
 const VOCABULARY: usize = 512;
+/// Positions of the cache.
+const CACHE: usize = 320;
 
 fn checkpoint(folder: &str) -> Checkpoint {
     Checkpoint::open(&golden(folder)).unwrap()
@@ -42,17 +44,25 @@ fn vision(checkpoint: &Checkpoint, grid: Grid) -> Module {
     let config = cogvit::Config::read(&checkpoint.config()).unwrap();
     let mut module = Module::default();
     let mut loader = Loader::new(checkpoint);
-    let function = cogvit::function(&config, grid, ElementType::F32, &mut loader, &mut module.weights).unwrap();
+    let function = cogvit::function(&config, "main", grid, ElementType::F32, &mut loader, &mut module.weights).unwrap();
     module.functions.push(function);
     module.verify().unwrap();
     module
 }
 
-fn decoder(checkpoint: &Checkpoint, shape: glm_text::Shape) -> Module {
+/// `main` for one token, `prefill` for so many, `dynamic` for any number.
+fn decoder(checkpoint: &Checkpoint, grid: Grid, prefill: usize) -> Module {
+    let call = |name: &str, query| glm_text::Call { name: name.to_owned(), grid, query };
+    let calls = [
+        call("main", glm_text::Query::Tokens(1)),
+        call("prefill", glm_text::Query::Tokens(prefill)),
+        call("dynamic", glm_text::Query::Any),
+    ];
     let config = glm_text::Config::read(&checkpoint.config()).unwrap();
     let mut module = Module::default();
     let mut loader = Loader::new(checkpoint);
-    let functions = glm_text::functions(&config, shape, ElementType::F32, &mut loader, &mut module.weights).unwrap();
+    let weights = &mut module.weights;
+    let functions = glm_text::functions(&config, &calls, CACHE, ElementType::F32, &mut loader, weights).unwrap();
     module.functions.extend(functions);
     module.verify().unwrap();
     module
@@ -129,6 +139,8 @@ struct Session<'m> {
     states: Tensors,
     /// Tokens fed so far.
     fed: usize,
+    /// Whether the function that takes any number of tokens is called.
+    dynamic: bool,
 }
 
 impl<'m> Session<'m> {
@@ -140,16 +152,20 @@ impl<'m> Session<'m> {
     fn with_image(module: &'m Module, shift: RopeShift, image: Tensor) -> Self {
         let executor = Executor::new(module, Options::default());
         let states = executor.zero_states("main").unwrap();
-        Self { executor, image, shift, states, fed: 0 }
+        Self { executor, image, shift, states, fed: 0, dynamic: false }
     }
 
     fn feed(&mut self, ids: &[u32], labels: &[&str]) -> (Vec<f32>, BTreeMap<String, Tensor>) {
-        let function = if ids.len() == 1 { "main" } else { "prefill" };
+        let function = match ids.len() {
+            _ if self.dynamic => "dynamic",
+            1 => "main",
+            _ => "prefill",
+        };
         let row = |values: Vec<i32>| Tensor::integers(&[1, values.len()], values).unwrap();
         let one = |value: i32| Tensor::integers(&[1], vec![value]).unwrap();
         let inputs = tensors([
             ("input_ids", row(ids.iter().map(|&id| id as i32).collect())),
-            ("position_ids", row((self.fed as i32..).take(ids.len()).collect())),
+            ("position_ids", row((0..(self.fed + ids.len()) as i32).collect())),
             ("image_embeds", self.image.clone()),
             ("rope_shift_start", one(self.shift.start)),
             ("rope_shift_amount", one(self.shift.amount)),
@@ -168,13 +184,14 @@ fn argmax(logits: &[f32]) -> u32 {
     (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
 }
 
-fn shape(prefill: Option<usize>) -> glm_text::Shape {
-    glm_text::Shape { grid: Grid::new(4, 5).unwrap(), cache: 96, prefill }
+/// That of the reference, with a prefill of so many tokens.
+fn structural_decoder(prefill: usize) -> Module {
+    decoder(&structure(), Grid::new(4, 5).unwrap(), prefill)
 }
 
 #[test]
 fn the_prefill_equals_hugging_face_layer_by_layer() {
-    let module = decoder(&structure(), shape(Some(32)));
+    let module = structural_decoder(32);
     let reference = Reference::open(MODEL, "prefill");
     let prompt = prompt();
     let labels = [
@@ -200,7 +217,7 @@ fn the_prefill_equals_hugging_face_layer_by_layer() {
 /// Kernels that read one position for all three sections are right on text and wrong on images.
 #[test]
 fn positions_in_time_rows_and_columns_equal_hugging_face() {
-    let module = decoder(&structure(), shape(Some(32)));
+    let module = structural_decoder(32);
     let want = Reference::open(MODEL, "prefill").ints("position_ids");
     let (times, places) = want.split_at(32);
     let (rows, columns) = places.split_at(32);
@@ -215,7 +232,7 @@ fn positions_in_time_rows_and_columns_equal_hugging_face() {
 
 #[test]
 fn text_behind_an_image_depends_on_the_shift() {
-    let module = decoder(&structure(), shape(Some(32)));
+    let module = structural_decoder(32);
     let prompt = prompt();
     let (with, _) = Session::new(&module, prompt.shift).feed(&prompt.ids, &[]);
     let (without, _) = Session::new(&module, RopeShift::NONE).feed(&prompt.ids, &[]);
@@ -226,7 +243,7 @@ fn text_behind_an_image_depends_on_the_shift() {
 
 #[test]
 fn decoding_equals_hugging_face_on_forced_tokens_and_chooses_the_same() {
-    let module = decoder(&structure(), shape(Some(32)));
+    let module = structural_decoder(32);
     let decode = Reference::open(MODEL, "decode");
     let prompt = prompt();
     let mut session = Session::new(&module, prompt.shift);
@@ -249,9 +266,23 @@ fn decoding_equals_hugging_face_on_forced_tokens_and_chooses_the_same() {
 }
 
 #[test]
+fn any_number_of_tokens_at_once_gives_what_hugging_face_gives() {
+    let module = structural_decoder(32);
+    let decode = Reference::open(MODEL, "decode");
+    let prompt = prompt();
+    let mut session = Session { dynamic: true, ..Session::new(&module, prompt.shift) };
+    let (logits, _) = session.feed(&prompt.ids, &[]);
+    check_close("logits", &logits, &Reference::open(MODEL, "prefill").floats("logits").1, TOLERANCE);
+    let ids: Vec<u32> = decode.ints("forced_ids").iter().map(|&id| id as u32).collect();
+    let want = decode.floats("forced_logits").1;
+    let (first, rest) = ids.split_at(7);
+    let got: Vec<f32> = session.feed(first, &[]).0.into_iter().chain(session.feed(rest, &[]).0).collect();
+    check_close("forced", &got, &want, TOLERANCE);
+}
+
+#[test]
 fn chunks_of_a_prompt_give_what_the_whole_gives() {
-    let checkpoint = structure();
-    let (whole, chunked) = (decoder(&checkpoint, shape(Some(32))), decoder(&checkpoint, shape(Some(10))));
+    let (whole, chunked) = (structural_decoder(32), structural_decoder(10));
     let prompt = prompt();
     let (want, _) = Session::new(&whole, prompt.shift).feed(&prompt.ids, &[]);
     let mut session = Session::new(&chunked, prompt.shift);
@@ -279,7 +310,7 @@ fn the_trained_checkpoint_reads_pages_as_transformers_does() {
     let prompt = slots.fill(&ids).unwrap();
     let grid = Grid::new(8, 16).unwrap();
     let tower = vision(&checkpoint, grid);
-    let text = decoder(&checkpoint, glm_text::Shape { grid, cache: 320, prefill: Some(prompt.ids.len()) });
+    let text = decoder(&checkpoint, grid, prompt.ids.len());
     for page in ["glm-ocr-tiny-1.png", "glm-ocr-tiny-invoice.png"] {
         let pages = expected["pages"].as_array().unwrap();
         let want = &pages.iter().find(|p| p["file"] == page).unwrap()["output_ids"];
@@ -287,7 +318,7 @@ fn the_trained_checkpoint_reads_pages_as_transformers_does() {
         let seen = Executor::new(&tower, Options::default()).run("main", inputs, &mut tensors([])).unwrap();
         let mut session = Session::with_image(&text, prompt.shift, seen["image_embeds"].clone());
         let mut output = vec![argmax(last_row(&session.feed(&prompt.ids, &[]).0))];
-        while !config.stop.contains(output.last().unwrap()) && session.fed < 320 {
+        while !config.stop.contains(output.last().unwrap()) && session.fed < CACHE {
             output.push(argmax(&session.feed(&output[output.len() - 1..], &[]).0));
         }
         assert_eq!(json!(output), *want, "{page}");
@@ -332,9 +363,9 @@ impl Changed {
         let mut module = Module::default();
         let mut loader = Loader::new(&checkpoint);
         let grid = Grid::new(1, 1).unwrap();
-        cogvit::function(&tower, grid, ElementType::F32, &mut loader, &mut module.weights)?;
-        let shape = glm_text::Shape { grid, cache: 8, prefill: None };
-        glm_text::functions(&config, shape, ElementType::F32, &mut loader, &mut module.weights)?;
+        cogvit::function(&tower, "main", grid, ElementType::F32, &mut loader, &mut module.weights)?;
+        let calls = [glm_text::Call { name: "main".to_owned(), grid, query: glm_text::Query::Tokens(1) }];
+        glm_text::functions(&config, &calls, 8, ElementType::F32, &mut loader, &mut module.weights)?;
         loader.finish()?;
         Ok((loader.dropped().len(), config.warnings(&loader)))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::graph::{Composite, CompositeAttribute, Dim, Function, TensorType};
+use crate::graph::{Composite, CompositeAttribute, Dim, Function, Symbol, TensorType};
 use crate::mlirb::{self, Attribute, Float, build};
 use crate::{Error, Result};
 
@@ -16,13 +16,13 @@ pub(super) fn lower_type(ty: &TensorType) -> mlirb::TensorType {
     mlirb::TensorType::new(shape, ty.element)
 }
 
-/// A tensor type of the graph.
+/// A tensor type of the graph; of a dynamic extent nothing is known.
 pub(super) fn raise_type(ty: &mlirb::TensorType) -> Result<TensorType> {
     let unsupported = || Error::input("a type that the graph does not have").found(ty.to_string());
     let element = ty.element.element_type().ok_or_else(unsupported)?;
     let extent = |dim: &mlirb::Dim| match dim {
         mlirb::Dim::Fixed(n) => usize::try_from(*n).ok().map(Dim::Fixed),
-        mlirb::Dim::Dynamic => None,
+        mlirb::Dim::Dynamic => Some(Dim::Symbol(Symbol::unknown())),
     };
     let shape = ty.shape.iter().map(extent).collect::<Option<Vec<Dim>>>().ok_or_else(unsupported)?;
     Ok(TensorType { element, shape })

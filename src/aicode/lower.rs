@@ -209,6 +209,7 @@ impl<'m, 'r> Lowering<'m, 'r> {
                 results.first().copied().ok_or_else(|| Error::input("a call without a result"))
             }
             Op::GatherQmm => self.gather_qmm(node),
+            Op::ShapeOf => self.shape_of(node),
             _ => {
                 let mut operation = self.operation(node)?;
                 operation = operation.result(lower_type(&node.ty));
@@ -249,6 +250,8 @@ impl<'m, 'r> Lowering<'m, 'r> {
             }
             Op::Transpose(perm) => named("primitive.transpose_v1").operands([self.unsigned(perm)?]),
             Op::Reshape(shape) => named("primitive.reshape_v2").operands([self.unsigned(shape)?]),
+            Op::ReshapeAt => named("primitive.reshape_v2"),
+            Op::Range => named("primitive.range_v1").operands([self.signed_scalar(1)?]),
             Op::BroadcastTo(shape) => named("primitive.broadcast_to_v1").operands([self.unsigned(shape)?]),
             Op::Concat { axis } => {
                 let axis = self.signed_scalar(*axis)?;
@@ -287,6 +290,15 @@ impl<'m, 'r> Lowering<'m, 'r> {
             }
             _ => return Err(no_form(node)),
         })
+    }
+
+    /// Extents are unsigned in the dialect, and everything computed from them is signed.
+    fn shape_of(&mut self, node: &Node) -> Result<mlirb::ValueId> {
+        let ty = lower_type(&node.ty);
+        let unsigned = lower_type(&node.ty.with_element(ElementType::U32));
+        let operands = self.operands(node)?;
+        let shape = self.add(NewOperation::new("primitive.get_shape_v2").operands(operands).result(unsigned))?;
+        self.add(NewOperation::new("primitive.cast_v1").operands([shape]).result(ty))
     }
 
     /// The kernel with its edges: operands go through Metal buffers, the result comes back from one.

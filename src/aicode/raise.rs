@@ -7,7 +7,8 @@ use super::elementwise::{elementwise, reduction};
 use super::kernel;
 use crate::error::At;
 use crate::graph::{
-    Composite, Function, FunctionResult, FunctionRole, Module, Node, Op, Parameter, ParameterKind, TensorType, ValueId,
+    Composite, Dim, Function, FunctionResult, FunctionRole, Module, Node, Op, Parameter, ParameterKind, TensorType,
+    ValueId,
 };
 use crate::mlirb::{self, Attribute, GraphView, Operation, ProgramFile, Type, names};
 use crate::weights::{WeightId, Weights};
@@ -154,6 +155,10 @@ impl<'p, 'w> Raising<'p, 'w> {
                 Ok(())
             }
             "primitive.split_v1" => self.split(operation),
+            "primitive.get_shape_v2" | "primitive.get_shape_v1" => {
+                let ty = result_type(operation)?.with_element(ElementType::I32);
+                self.plain(operation, Op::ShapeOf, ty)
+            }
             _ => {
                 let (op, inputs) = self.form(operation)?;
                 let ty = result_type(operation)?;
@@ -189,6 +194,11 @@ impl<'p, 'w> Raising<'p, 'w> {
             "broadcasting_batch_matmul_v1" | "primitive.batch_matmul_v1" => (Op::MatMul, all),
             "primitive.conv2d_v1" => (self.convolution(operation)?, vec![0, 1]),
             "primitive.transpose_v1" => (Op::Transpose(self.extents(operation, 1)?), vec![0]),
+            "primitive.reshape_v2" | "primitive.reshape_v1" if ty.fixed_shape().is_none() => (Op::ReshapeAt, all),
+            "primitive.range_v1" => match self.known(operation, 2) {
+                Some([1]) => (Op::Range, vec![0, 1]),
+                _ => return Err(Error::input("ranges with steps are not supported")),
+            },
             "primitive.reshape_v2"
             | "primitive.reshape_v1"
             | "primitive.expand_dims_v1"
@@ -236,10 +246,11 @@ impl<'p, 'w> Raising<'p, 'w> {
         if self.known(operation, 3).is_none_or(|steps| steps.iter().any(|step| *step != 1)) {
             return Err(Error::input("slices with steps are not supported"));
         }
-        let extents = fixed(&raise_type(tensor_type(self.type_of(operation, 0)?)?)?)?;
+        // An axis of run-time extent stays whole, which is what verifying the module asks of it.
+        let extents = raise_type(tensor_type(self.type_of(operation, 0)?)?)?.shape;
         let clamp = |bounds: &[i64]| -> Vec<usize> {
-            let bound = |(&bound, &extent): (&i64, &usize)| {
-                let extent = extent as i64;
+            let bound = |(&bound, extent): (&i64, &Dim)| {
+                let extent = extent.fixed().unwrap_or(Op::TO_END) as i64;
                 (if bound < 0 { bound + extent } else { bound }).clamp(0, extent) as usize
             };
             bounds.iter().zip(&extents).map(bound).collect()

@@ -19,6 +19,7 @@ pub fn folds(op: &Op) -> bool {
             | Op::Conv2d { .. }
             | Op::Conv3d { .. }
             | Op::Linear
+            | Op::Attention { .. }
             | Op::RoutedExperts { .. }
             | Op::StackedExperts
             | Op::GatherQmm

@@ -23,6 +23,7 @@ impl<'f> Bindings<'f> {
             match dim {
                 Dim::Fixed(n) if *n == extent => {}
                 Dim::Fixed(_) => return Err(fail()),
+                Dim::Symbol(symbol) if symbol.is_unknown() => {}
                 Dim::Symbol(symbol) => {
                     let bound = *self.extents.entry(&symbol.name).or_insert(extent);
                     if bound != extent {
@@ -41,7 +42,10 @@ impl<'f> Bindings<'f> {
     pub(super) fn check(&self, ty: &TensorType, tensor: &Tensor) -> Result<()> {
         let fits = |(dim, extent): (&Dim, &usize)| match dim {
             Dim::Fixed(n) => n == extent,
-            Dim::Symbol(symbol) => self.extents.get(&*symbol.name).is_none_or(|bound| bound == extent),
+            Dim::Symbol(symbol) => {
+                let bound = self.extents.get(&*symbol.name);
+                bound.is_none_or(|bound| bound.checked_mul(symbol.times) == Some(*extent))
+            }
         };
         let same_rank = tensor.shape().len() == ty.rank();
         if tensor.holds(ty.element) && same_rank && ty.shape.iter().zip(tensor.shape()).all(fits) {

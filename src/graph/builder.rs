@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::infer::{Inferred, infer};
 use super::{
-    Binary, Function, FunctionResult, FunctionRole, Node, Op, Parameter, ParameterKind, Reduction, TensorType, Unary,
-    ValueId,
+    Binary, Dim, Function, FunctionResult, FunctionRole, Node, Op, Parameter, ParameterKind, Reduction, TensorType,
+    Unary, ValueId,
 };
 use crate::weights::{Resampling, WeightId, Weights};
 use crate::{ElementType, Error, Result};
@@ -20,13 +20,21 @@ pub struct Builder<'w> {
     function: Function,
     weights: &'w mut Weights,
     constants: HashMap<WeightId, ValueId>,
+    /// Shapes that were read at run time, as values.
+    extents: HashMap<Vec<Dim>, ValueId>,
     error: Option<Error>,
 }
 
 impl<'w> Builder<'w> {
     /// Starts a function.
     pub fn new(name: impl Into<String>, role: FunctionRole, weights: &'w mut Weights) -> Self {
-        Self { function: Function::new(name, role), weights, constants: HashMap::new(), error: None }
+        Self {
+            function: Function::new(name, role),
+            weights,
+            constants: HashMap::new(),
+            extents: HashMap::new(),
+            error: None,
+        }
     }
 
     /// The function so far.
@@ -129,6 +137,15 @@ impl<'w> Builder<'w> {
             return *self.constants.entry(weight).or_insert_with(constant);
         }
         self.function.push(Node { op, inputs: inputs.to_vec(), ty, label: None })
+    }
+
+    /// The value of a shape that was read before.
+    pub(super) fn known_extents(&self, shape: &[Dim]) -> Option<ValueId> {
+        self.extents.get(shape).copied()
+    }
+
+    pub(super) fn remember_extents(&mut self, shape: &[Dim], value: ValueId) {
+        self.extents.insert(shape.to_vec(), value);
     }
 
     /// Remembers an error, if it is the first.
@@ -240,9 +257,9 @@ impl<'w> Builder<'w> {
         self.node(Op::MatMul, &[a, b])
     }
 
-    /// `begin..end` of one axis.
+    /// `begin..end` of one axis; the others stay whole.
     pub fn slice_axis(&mut self, x: ValueId, axis: usize, begin: usize, end: usize) -> ValueId {
-        let mut ends = self.shape(x);
+        let mut ends: Vec<usize> = self.ty(x).shape.iter().map(|dim| dim.fixed().unwrap_or(Op::TO_END)).collect();
         let mut begins = vec![0; ends.len()];
         if let (Some(b), Some(e)) = (begins.get_mut(axis), ends.get_mut(axis)) {
             (*b, *e) = (begin, end);
@@ -286,10 +303,17 @@ impl<'w> Builder<'w> {
         self.cast(soft, element)
     }
 
+    /// What is added to scores so that only the keys `seen` (`i1`) have weight: zero there, elsewhere a number whose
+    /// `exp` is zero in every floating-point type and which is finite in half precision. f32, of the shape of `seen`.
+    pub fn additive_mask(&mut self, seen: ValueId) -> ValueId {
+        let (shown, hidden) = (self.scalar(0.0, ElementType::F32), self.scalar(-30_000.0, ElementType::F32));
+        self.node(Op::Select, &[seen, shown, hidden])
+    }
+
     /// Rows of `x` along its first axis by number (`si32 [..]`): `[.., x.shape[1..]]`.
     pub fn take_rows(&mut self, x: ValueId, rows: ValueId) -> ValueId {
-        let shape: Vec<usize> = self.shape(rows).into_iter().chain([1]).collect();
-        let index = self.reshape(rows, &shape);
+        let shape: Vec<Dim> = self.dims(rows).into_iter().chain([Dim::Fixed(1)]).collect();
+        let index = self.reshape_to(rows, &shape);
         self.node(Op::Gather, &[x, index])
     }
 
@@ -307,6 +331,11 @@ impl<'w> Builder<'w> {
     /// Layer norm over the last axis.
     pub fn layer_norm(&mut self, x: ValueId, gamma: ValueId, beta: ValueId, epsilon: f32) -> ValueId {
         self.node(Op::LayerNorm { epsilon }, &[x, gamma, beta])
+    }
+
+    /// Attention of `q [1, heads, n, d]` to `k` and `v [1, groups, keys, d]`.
+    pub fn attention(&mut self, [q, k, v]: [ValueId; 3], causal: bool) -> ValueId {
+        self.node(Op::Attention { causal }, &[q, k, v])
     }
 
     /// A table of positions resampled.

@@ -20,7 +20,8 @@ pub(super) enum Inferred {
 pub(super) fn infer(op: &Op, inputs: &[&TensorType], weights: &Weights) -> Result<Inferred> {
     check_arity(op, inputs)?;
     let ty = match op {
-        Op::Parameter | Op::Invoke(_) | Op::SliceAt => return Ok(Inferred::Declared),
+        Op::Parameter | Op::Invoke(_) | Op::SliceAt | Op::ReshapeAt | Op::Range => return Ok(Inferred::Declared),
+        Op::ShapeOf => TensorType::new(ElementType::I32, &[inputs[0].rank()]),
         Op::Constant(id) => TensorType::new(weights.element(*id), weights.shape(*id)),
         Op::Unary(f) => unary(*f, inputs[0])?,
         Op::Softmax { axis } | Op::Sort { axis, .. } => with_axis(inputs[0], *axis)?.clone(),
@@ -70,6 +71,12 @@ pub(super) fn infer(op: &Op, inputs: &[&TensorType], weights: &Weights) -> Resul
         Op::KvLayer { layer } => {
             TensorType { element: inputs[0].element, shape: cache_layer(inputs[0], *layer)?.to_vec() }
         }
+        Op::KvPrefix { layer, length } => {
+            let mut shape = cache_layer(inputs[0], *layer)?.to_vec();
+            shape[2] = length.clone();
+            TensorType { element: inputs[0].element, shape }
+        }
+        Op::Attention { .. } => attention(inputs)?,
     };
     Ok(Inferred::Type(ty))
 }
@@ -83,9 +90,12 @@ fn check_arity(op: &Op, inputs: &[&TensorType]) -> Result<()> {
         | Op::Conv3d { .. }
         | Op::Gather
         | Op::GatherAlongAxis { .. }
-        | Op::BlockScale => (2, 2),
-        Op::RmsNorm { .. } => (2, 2),
-        Op::Select | Op::LayerNorm { .. } | Op::KvAppend { .. } | Op::SliceAt => (3, 3),
+        | Op::BlockScale
+        | Op::ReshapeAt
+        | Op::Range
+        | Op::KvPrefix { .. }
+        | Op::RmsNorm { .. } => (2, 2),
+        Op::Select | Op::LayerNorm { .. } | Op::KvAppend { .. } | Op::SliceAt | Op::Attention { .. } => (3, 3),
         Op::SliceUpdate | Op::GatherQmm => (4, 4),
         Op::Linear => (2, 3),
         Op::Concat { .. } => (1, usize::MAX),
@@ -216,6 +226,21 @@ fn kv_append(inputs: &[&TensorType], layer: usize) -> Result<TensorType> {
     Ok(cache.clone())
 }
 
+/// `q [1, heads, n, d]`, `k` and `v [1, groups, keys, d]`.
+fn attention(inputs: &[&TensorType]) -> Result<TensorType> {
+    let [q, k, v] = inputs else {
+        return Err(misfit("attention"));
+    };
+    let fits = matches!((q.shape.as_slice(), k.shape.as_slice()),
+        ([Dim::Fixed(1), Dim::Fixed(heads), _, d], [Dim::Fixed(1), Dim::Fixed(groups @ 1..), _, d2])
+            if d == d2 && heads.is_multiple_of(*groups));
+    if !fits || k != v || q.element != k.element || !q.element.is_float() {
+        let found = format!("{q}, {k} and {v}");
+        return Err(misfit("attention").found(found).expected("[1, heads, n, d] and twice [1, groups, keys, d]"));
+    }
+    Ok((*q).clone())
+}
+
 fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
     let rank = a.len().max(b.len());
     let one = Dim::Fixed(1);
@@ -330,42 +355,47 @@ fn reshape(ty: &TensorType, shape: &[usize]) -> Result<TensorType> {
 }
 
 fn concat(inputs: &[&TensorType], axis: usize) -> Result<TensorType> {
-    let mut total = 0;
-    for ty in inputs {
+    let mut joined = (*inputs[0]).clone();
+    for ty in &inputs[1..] {
         let fail = || misfit("a concatenation").found(ty).expected(inputs[0]);
-        total += ty.shape.get(axis).and_then(Dim::fixed).ok_or_else(fail)?;
         let others_equal =
-            ty.rank() == inputs[0].rank() && (0..ty.rank()).all(|i| i == axis || ty.shape[i] == inputs[0].shape[i]);
-        if !others_equal || ty.element != inputs[0].element {
+            ty.rank() == joined.rank() && (0..ty.rank()).all(|i| i == axis || ty.shape[i] == joined.shape[i]);
+        let (Some(before), Some(next)) = (joined.shape.get(axis), ty.shape.get(axis)) else {
             return Err(fail());
-        }
+        };
+        let extent = before.joined(next).filter(|_| others_equal && ty.element == joined.element);
+        joined.shape[axis] = extent.ok_or_else(fail)?;
     }
-    let mut joined = inputs[0].clone();
-    joined.shape[axis] = Dim::Fixed(total);
+    with_axis(&joined, axis)?;
     Ok(joined)
 }
 
 fn slice(ty: &TensorType, begin: &[usize], end: &[usize]) -> Result<TensorType> {
     let fail = || misfit("a slice").found(format!("{begin:?}..{end:?} of {ty}"));
-    let shape = ty.fixed_shape().ok_or_else(fail)?;
-    if begin.len() != shape.len() || end.len() != shape.len() {
+    if begin.len() != ty.rank() || end.len() != ty.rank() {
         return Err(fail());
     }
-    if (0..shape.len()).any(|i| begin[i] > end[i] || end[i] > shape[i]) {
-        return Err(fail());
-    }
-    let extents: Vec<usize> = begin.iter().zip(end).map(|(b, e)| e - b).collect();
-    Ok(ty.with_shape(&extents))
+    let extent = |(dim, (&begin, &end)): (&Dim, (&usize, &usize))| match dim {
+        Dim::Fixed(n) if begin <= end && end <= *n => Ok(Dim::Fixed(end - begin)),
+        Dim::Symbol(_) if begin == 0 && end == Op::TO_END => Ok(dim.clone()),
+        _ => Err(fail()),
+    };
+    let shape = ty.shape.iter().zip(begin.iter().zip(end)).map(extent).collect::<Result<_>>()?;
+    Ok(TensorType { element: ty.element, shape })
 }
 
 fn pad(ty: &TensorType, before: &[usize], after: &[usize]) -> Result<TensorType> {
     let fail = || misfit("a padding").found(format!("{before:?} and {after:?} around {ty}"));
-    let shape = ty.fixed_shape().ok_or_else(fail)?;
-    if before.len() != shape.len() || after.len() != shape.len() {
+    if before.len() != ty.rank() || after.len() != ty.rank() {
         return Err(fail());
     }
-    let extents: Vec<usize> = (0..shape.len()).map(|i| before[i] + shape[i] + after[i]).collect();
-    Ok(ty.with_shape(&extents))
+    let extent = |(dim, (&before, &after)): (&Dim, (&usize, &usize))| match dim {
+        Dim::Fixed(n) => Ok(Dim::Fixed(before + n + after)),
+        Dim::Symbol(_) if before == 0 && after == 0 => Ok(dim.clone()),
+        Dim::Symbol(_) => Err(fail()),
+    };
+    let shape = ty.shape.iter().zip(before.iter().zip(after)).map(extent).collect::<Result<_>>()?;
+    Ok(TensorType { element: ty.element, shape })
 }
 
 fn gather(ty: &TensorType, indices: &TensorType) -> Result<TensorType> {

@@ -6,6 +6,7 @@
 //! and reads and writes of the buffer exist only in the lowered form.
 
 mod builder;
+mod extents;
 mod function;
 mod infer;
 mod op;

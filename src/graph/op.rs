@@ -4,6 +4,7 @@
 //! `RoutedExperts`, the key/value cache); passes rewrite them. *Primitive operations* have a form in Apple's
 //! `aicode` dialect, one to one; only they can be lowered.
 
+use super::Dim;
 use crate::ElementType;
 use crate::weights::{Resampling, WeightId};
 
@@ -77,6 +78,12 @@ pub enum Op {
     Transpose(Vec<usize>),
     /// `x` with the same elements in another shape.
     Reshape(Vec<usize>),
+    /// Inputs `x, shape` (`si32 [rank]`): as [`Op::Reshape`] with a run-time shape. The result type is declared.
+    ReshapeAt,
+    /// The extents of `x`: `si32 [rank]`.
+    ShapeOf,
+    /// Inputs `begin, end` (`si32 []`): the integers `begin..end`, `si32 [end - begin]`. The result type is declared.
+    Range,
     /// `x` repeated along axes of extent 1 (or new outer axes) to a shape.
     BroadcastTo(Vec<usize>),
     /// Inputs joined along `axis`.
@@ -88,7 +95,8 @@ pub enum Op {
     Slice {
         /// First index of each axis.
         begin: Vec<usize>,
-        /// One past the last index of each axis.
+        /// One past the last index of each axis; [`Op::TO_END`] on axes whose extent is chosen at run time, which stay
+        /// whole.
         end: Vec<usize>,
     },
     /// Inputs `x, begin, end` (`si32 [rank]`): as [`Op::Slice`] with run-time bounds. The result type is declared.
@@ -157,6 +165,20 @@ pub enum Op {
     KvLayer {
         /// The decoder layer.
         layer: usize,
+    },
+    /// Source: inputs `cache`, `length si32 [1]`: the first columns `[1, heads, length, d]` of one layer.
+    KvPrefix {
+        /// The decoder layer.
+        layer: usize,
+        /// What the run-time length is called.
+        length: Dim,
+    },
+    /// Source: inputs `q [1, heads, n, d]`, `k` and `v [1, groups, keys, d]`, where `groups` divides `heads`: the
+    /// values weighted by `softmax(q kT / sqrt(d))`, statistics in f32, `[1, heads, n, d]`. Head `h` reads group
+    /// `h / (heads / groups)`.
+    Attention {
+        /// Whether query `i` sees the keys up to `keys - n + i` only: the queries are the last of the sequence.
+        causal: bool,
     },
 }
 
@@ -238,6 +260,9 @@ pub enum Reduction {
 }
 
 impl Op {
+    /// The end of a slice that keeps an axis of run-time extent whole.
+    pub const TO_END: usize = i32::MAX as usize;
+
     /// Whether it has a form in the `aicode` dialect; the others need a pass first.
     #[must_use]
     pub const fn is_primitive(&self) -> bool {
@@ -252,6 +277,8 @@ impl Op {
                 | Self::StackedExperts
                 | Self::KvAppend { .. }
                 | Self::KvLayer { .. }
+                | Self::KvPrefix { .. }
+                | Self::Attention { .. }
         )
     }
 
@@ -278,6 +305,9 @@ impl Op {
             Self::Conv3d { .. } => "conv3d",
             Self::Transpose(_) => "transpose",
             Self::Reshape(_) => "reshape",
+            Self::ReshapeAt => "reshape_at",
+            Self::ShapeOf => "shape_of",
+            Self::Range => "range",
             Self::BroadcastTo(_) => "broadcast_to",
             Self::Concat { .. } => "concat",
             Self::Slice { .. } => "slice",
@@ -297,6 +327,8 @@ impl Op {
             Self::StackedExperts => "stacked_experts",
             Self::KvAppend { .. } => "kv_append",
             Self::KvLayer { .. } => "kv_layer",
+            Self::KvPrefix { .. } => "kv_prefix",
+            Self::Attention { .. } => "attention",
         }
     }
 }

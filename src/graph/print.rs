@@ -106,7 +106,8 @@ fn write_parameters(op: &Op, weights: &Weights, out: &mut String) -> fmt::Result
         Op::RmsNorm { epsilon } | Op::LayerNorm { epsilon } => write!(out, " epsilon={epsilon:e}"),
         Op::Resample { kind, to } => write!(out, " {kind:?} to={to:?}"),
         Op::RoutedExperts { experts } => write!(out, " experts={experts}"),
-        Op::KvAppend { layer } | Op::KvLayer { layer } => write!(out, " layer={layer}"),
+        Op::KvAppend { layer } | Op::KvLayer { layer } | Op::KvPrefix { layer, .. } => write!(out, " layer={layer}"),
+        Op::Attention { causal } => write!(out, " causal={causal}"),
         _ => Ok(()),
     }
 }

@@ -51,6 +51,12 @@ fn types_follow_from_inputs() {
         (Op::Pad { before: vec![0, 1, 0], after: vec![2, 0, 0] }, vec![x.clone()], "f32[4,4,4]"),
         (Op::Gather, vec![x.clone(), i32s(&[7, 2])], "f32[7,4]"),
         (Op::GatherAlongAxis { axis: 1 }, vec![x.clone(), i32s(&[2, 9, 4])], "f32[2,9,4]"),
+        (
+            Op::Attention { causal: true },
+            vec![f32s(&[1, 6, 5, 8]), f32s(&[1, 2, 9, 8]), f32s(&[1, 2, 9, 8])],
+            "f32[1,6,5,8]",
+        ),
+        (Op::KvPrefix { layer: 1, length: Dim::Fixed(3) }, vec![f32s(&[2, 1, 2, 9, 8]), i32s(&[1])], "f32[1,2,3,8]"),
         (Op::BlockScale, vec![ty(ElementType::I8, &[2, 64]), ty(ElementType::F16, &[2, 2])], "f16[2,64]"),
         (
             Op::GatherQmm,
@@ -149,7 +155,7 @@ fn the_first_misfit_is_reported_with_its_node() {
 fn symbols_are_equal_by_name_and_bounds() {
     let symbolic = |name: &str, max| TensorType {
         element: ElementType::F32,
-        shape: vec![Dim::Symbol(Symbol { name: name.into(), min: 1, max }), Dim::Fixed(4)],
+        shape: vec![Dim::Symbol(Symbol::new(name, 1, max)), Dim::Fixed(4)],
     };
     let add = |a, b| inferred(Op::Binary(Binary::Add), &[a, b]).map(|ty| ty.to_string()).ok();
     assert_eq!(add(symbolic("t", 8), symbolic("t", 8)).as_deref(), Some("f32[t:1..8,4]"));
@@ -157,6 +163,77 @@ fn symbols_are_equal_by_name_and_bounds() {
     assert_eq!(add(symbolic("t", 8), symbolic("t", 9)), None);
     assert_eq!(add(symbolic("t", 8), f32s(&[8, 4])), None);
     assert!(inferred(Op::Reshape(vec![4]), &[symbolic("t", 8)]).is_err());
+}
+
+#[test]
+fn axes_of_run_time_extent_are_kept_whole_and_joined() {
+    let n = Dim::Symbol(Symbol::new("n", 1, 8));
+    let x = TensorType { element: ElementType::F32, shape: vec![n.clone(), Dim::Fixed(4)] };
+    let slice = |begin: usize, end| Op::Slice { begin: vec![begin, 1], end: vec![end, 3] };
+    let pad = |rows| Op::Pad { before: vec![0, 1], after: vec![rows, 1] };
+    let text = |op, inputs: &[TensorType]| inferred(op, inputs).map(|ty| ty.to_string()).ok();
+    assert_eq!(text(slice(0, Op::TO_END), &[x.clone()]).as_deref(), Some("f32[n:1..8,2]"));
+    assert_eq!(text(slice(0, 8), &[x.clone()]), None);
+    assert_eq!(text(slice(1, Op::TO_END), &[x.clone()]), None);
+    assert_eq!(text(pad(0), &[x.clone()]).as_deref(), Some("f32[n:1..8,6]"));
+    assert_eq!(text(pad(1), &[x.clone()]), None);
+    assert_eq!(text(Op::Concat { axis: 0 }, &[x.clone(), x.clone()]).as_deref(), Some("f32[2*n:1..8,4]"));
+    assert_eq!(text(Op::Concat { axis: 0 }, &[x.clone(), f32s(&[1, 4])]), None);
+    assert_eq!(text(Op::ShapeOf, &[x]).as_deref(), Some("si32[2]"));
+    assert_eq!(n.multiple(2).joined(&n), Some(n.multiple(3)));
+    let unknown = Dim::Symbol(Symbol::unknown());
+    assert_eq!((unknown.joined(&unknown), unknown.multiple(3).to_string()), (Some(unknown.clone()), "?".to_owned()));
+}
+
+#[test]
+fn run_time_shapes_are_read_off_the_parameters_once() -> Result<()> {
+    let mut module = Module::default();
+    let mut b = Builder::new("f", FunctionRole::Entry, &mut module.weights);
+    let n = Dim::Symbol(Symbol::new("n", 1, 8));
+    let x =
+        b.input("x", TensorType { element: ElementType::F32, shape: vec![Dim::Fixed(1), n.clone(), Dim::Fixed(4)] });
+    let halves = b.reshape_to(x, &[n.multiple(2), Dim::Fixed(2)]);
+    let back = b.reshape_to(halves, &[n.clone(), Dim::Fixed(4)]);
+    let again = b.reshape_to(back, &[n.multiple(2), Dim::Fixed(2)]);
+    b.result("y", again);
+    let function = b.finish()?;
+    insta::assert_snapshot!(function.text(&module.weights), @"
+    function f(%0 x: f32[1,n:1..8,4]) {
+      %1 = shape_of %0 : si32[3]
+      %2 = slice begin=[1] end=[2] %1 : si32[1]
+      %3 = constant <2> : si32[1]
+      %4 = mul %2, %3 : si32[1]
+      %5 = concat axis=0 %4, %3 : si32[2]
+      %6 = reshape_at %0, %5 : f32[2*n:1..8,2]
+      %7 = constant <4> : si32[1]
+      %8 = concat axis=0 %2, %7 : si32[2]
+      %9 = reshape_at %6, %8 : f32[n:1..8,4]
+      %10 = reshape_at %9, %5 : f32[2*n:1..8,2]
+      return y: %10
+    }
+    ");
+    Ok(())
+}
+
+#[test]
+fn a_run_time_shape_has_to_keep_the_elements_and_to_be_a_parameters() {
+    let n = Dim::Symbol(Symbol::new("n", 1, 8));
+    let message = |shape: &[Dim], to: &[Dim]| {
+        let mut weights = Weights::default();
+        let mut b = Builder::new("f", FunctionRole::Entry, &mut weights);
+        let x = b.input("x", TensorType { element: ElementType::F32, shape: shape.to_vec() });
+        b.reshape_to(x, to);
+        b.finish().map(|_| ()).map_err(|e| e.to_string())
+    };
+    let four = Dim::Fixed(4);
+    assert_eq!(message(&[n.clone(), four.clone()], &[n.multiple(4)]), Ok(()));
+    let expected =
+        "function `f`: a reshape changes the number of elements: found f32[n:1..8,4], expected f32[2*n:1..8]";
+    assert_eq!(message(&[n.clone(), four.clone()], &[n.multiple(2)]), Err(expected.to_owned()));
+    let m = Dim::Symbol(Symbol::new("m", 1, 8));
+    assert!(message(&[n.clone(), four.clone()], &[m, four]).is_err());
+    let expected = "function `f`: no parameter has this extent: found n:1..8";
+    assert_eq!(message(&[n.multiple(2)], &[n, Dim::Fixed(2)]), Err(expected.to_owned()));
 }
 
 /// A module with a state, a label, a composite and its call.

@@ -1,76 +1,41 @@
 //! Attention: heads, rotary angles, masks, the weighted sum.
 
-use crate::graph::{Binary, Builder, Op, TensorType, Unary, ValueId};
+use crate::graph::{Binary, Builder, Dim, TensorType, Unary, ValueId};
 use crate::{ElementType, Error};
-
-/// Added to the score of a key that a query does not see. `exp` of it is zero in every floating-point type, and it is
-/// finite in half precision.
-pub(super) const MASKED: f32 = -30_000.0;
 
 /// `[1, n, heads * d]` (or `[w, n, heads * d]`) to `[.., heads, n, d]`.
 pub(super) fn split_heads(b: &mut Builder<'_>, x: ValueId, heads: usize) -> ValueId {
-    let shape = b.shape(x);
-    let [batch, n, width] = shape[..] else {
-        b.fail(Error::input("heads are split from three axes").found(format!("{shape:?}")));
+    let [batch, n, Dim::Fixed(width)] = &b.dims(x)[..] else {
+        b.fail(Error::input("heads are split from three axes").found(b.ty(x)));
         return x;
     };
-    let x = b.reshape(x, &[batch, n, heads, width / heads]);
+    let x = b.reshape_to(x, &[batch.clone(), n.clone(), heads.into(), (width / heads).into()]);
     b.transpose(x, &[0, 2, 1, 3])
 }
 
 /// `[w, heads, n, d]` to `[w, n, heads * d]`.
 pub(super) fn merge_heads(b: &mut Builder<'_>, x: ValueId) -> ValueId {
     let x = b.transpose(x, &[0, 2, 1, 3]);
-    let shape = b.shape(x);
-    let [batch, n, heads, d] = shape[..] else {
-        b.fail(Error::input("heads are merged from four axes").found(format!("{shape:?}")));
+    let [batch, n, heads, Dim::Fixed(d)] = &b.dims(x)[..] else {
+        b.fail(Error::input("heads are merged from four axes").found(b.ty(x)));
         return x;
     };
-    b.reshape(x, &[batch, n, heads * d])
+    b.reshape_to(x, &[batch.clone(), n.clone(), heads.multiple(*d)])
 }
 
 /// `softmax(q kT / sqrt(d) + mask) v` for `q, k, v [.., heads, n, d]`; the mask is f32 and broadcasts to the scores.
-pub(super) fn attend(b: &mut Builder<'_>, [q, k, v]: [ValueId; 3], mask: Option<ValueId>) -> ValueId {
+/// Attention without a mask of its own is [`Builder::attention`].
+pub(super) fn attend(b: &mut Builder<'_>, [q, k, v]: [ValueId; 3], mask: ValueId) -> ValueId {
     let element = b.element(q);
-    let mut scores = scores(b, q, k);
-    if let Some(mask) = mask {
-        scores = b.add(scores, mask);
-    }
-    let weights = b.softmax_f32(scores);
-    let weights = b.cast(weights, element);
-    b.matmul(weights, v)
-}
-
-/// `q kT / sqrt(d)` in f32.
-fn scores(b: &mut Builder<'_>, q: ValueId, k: ValueId) -> ValueId {
     let d = b.shape(q).last().copied().unwrap_or(1);
     let q = b.scale(q, 1.0 / (d as f32).sqrt());
     let keys = b.transpose_last(k);
     let scores = b.matmul(q, keys);
-    b.cast(scores, ElementType::F32)
-}
-
-/// As [`attend`] for `q [1, heads, n, d]` and fewer heads of `k, v [1, groups, keys, d]`: head `h` reads group
-/// `h / (heads / groups)`. The heads of a group are more rows of one product, so that keys and values are not repeated.
-pub(super) fn attend_grouped(b: &mut Builder<'_>, [q, k, v]: [ValueId; 3], mask: ValueId) -> ValueId {
-    let (&[_, heads, n, d], &[_, groups, keys, _]) = (&*b.shape(q), &*b.shape(k)) else {
-        b.fail(Error::input("attention reads four axes").found(format!("{} and {}", b.ty(q), b.ty(k))));
-        return q;
-    };
-    if groups == 0 || !heads.is_multiple_of(groups) {
-        b.fail(Error::input("groups do not divide the heads").found(format!("{heads} heads, {groups} groups")));
-        return q;
-    }
-    let (element, rows) = (b.element(q), heads / groups * n);
-    let q = b.reshape(q, &[1, groups, rows, d]);
-    let scores = scores(b, q, k);
-    let scores = b.reshape(scores, &[1, heads, n, keys]);
+    let scores = b.cast(scores, ElementType::F32);
     let scores = b.add(scores, mask);
     let weights = b.softmax_f32(scores);
     let weights = b.cast(weights, element);
-    let weights = b.reshape(weights, &[1, groups, rows, keys]);
-    let y = b.matmul(weights, v);
-    b.reshape(y, &[1, heads, n, d])
+    b.matmul(weights, v)
 }
 
 /// Cosines and sines of the rotary angles, each `[1, 1, n, d]`.
@@ -96,17 +61,18 @@ impl Rotary {
 
     /// One angle (`f32 [n, d/2]`) for each pair `(2i, 2i + 1)`.
     pub(super) fn of_neighbours(b: &mut Builder<'_>, angles: ValueId, to: ElementType) -> Self {
-        let (n, half) = (b.shape(angles).first().copied().unwrap_or(1), b.shape(angles).last().copied().unwrap_or(1));
-        let angles = b.reshape(angles, &[n, half, 1]);
+        let shape = b.dims(angles);
+        let single: Vec<Dim> = shape.iter().cloned().chain([Dim::Fixed(1)]).collect();
+        let angles = b.reshape_to(angles, &single);
         let repeated = b.concat(&[angles, angles], 2);
-        let repeated = b.reshape(repeated, &[n, 2 * half]);
+        let repeated = b.reshape_to(repeated, &[shape[0].clone(), shape[1].multiple(2)]);
         Self::of(b, repeated, to)
     }
 
     /// Angles `f32 [n, d]`, one for each element.
     fn of(b: &mut Builder<'_>, angles: ValueId, to: ElementType) -> Self {
-        let shape: Vec<usize> = [1, 1].into_iter().chain(b.shape(angles)).collect();
-        let angles = b.reshape(angles, &shape);
+        let shape: Vec<Dim> = [Dim::Fixed(1), Dim::Fixed(1)].into_iter().chain(b.dims(angles)).collect();
+        let angles = b.reshape_to(angles, &shape);
         let (cos, sin) = (b.unary(Unary::Cos, angles), b.unary(Unary::Sin, angles));
         Self { cos: b.cast(cos, to), sin: b.cast(sin, to) }
     }
@@ -129,16 +95,17 @@ impl Rotary {
 
     /// `x [1, heads, n, d]` rotated by its pairs `(2i, 2i + 1)`.
     pub(super) fn rotate_neighbours(self, b: &mut Builder<'_>, x: ValueId) -> ValueId {
-        let shape = b.shape(x);
-        let [batch, heads, n, d] = shape[..] else {
-            b.fail(Error::input("heads are rotated on four axes").found(format!("{shape:?}")));
+        let shape = b.dims(x);
+        let [batch, heads, n, Dim::Fixed(d)] = shape.as_slice() else {
+            b.fail(Error::input("heads are rotated on four axes").found(b.ty(x)));
             return x;
         };
-        let pairs = b.reshape(x, &[batch, heads, n, d / 2, 2]);
+        let pairs = [batch.clone(), heads.clone(), n.clone(), (d / 2).into(), 2.into()];
+        let pairs = b.reshape_to(x, &pairs);
         let (even, odd) = (b.slice_axis(pairs, 4, 0, 1), b.slice_axis(pairs, 4, 1, 2));
         let odd = b.scale(odd, -1.0);
         let turned = b.concat(&[odd, even], 4);
-        let turned = b.reshape(turned, &shape);
+        let turned = b.reshape_to(turned, &shape);
         let (kept, turned) = (b.mul(x, self.cos), b.mul(turned, self.sin));
         b.add(kept, turned)
     }
@@ -151,20 +118,11 @@ pub(super) fn frequencies(d: usize, theta: f64) -> Vec<f32> {
 
 /// `position x frequency` for positions `si32 [n]` (or `[n, 1]`): `f32 [n, frequencies]`.
 pub(super) fn angles(b: &mut Builder<'_>, positions: ValueId, frequencies: &[f32]) -> ValueId {
-    let n = b.shape(positions).first().copied().unwrap_or(1);
+    let n = b.dims(positions).into_iter().next().unwrap_or(Dim::Fixed(1));
     let frequencies = b.floats(&[1, frequencies.len()], frequencies);
     let positions = b.cast(positions, ElementType::F32);
-    let positions = b.reshape(positions, &[n, 1]);
+    let positions = b.reshape_to(positions, &[n, Dim::Fixed(1)]);
     b.mul(positions, frequencies)
-}
-
-/// The additive mask `f32 [1, 1, q, keys]` of causal attention: key `j` is seen by query `i` when `j <= i`.
-/// `positions` (`si32 [q]`) are the queries' `i`.
-pub(super) fn causal_mask(b: &mut Builder<'_>, positions: ValueId, keys: usize) -> ValueId {
-    let q = b.shape(positions).first().copied().unwrap_or(1);
-    let i = b.reshape(positions, &[q, 1]);
-    let seen = not_later(b, i, keys);
-    additive(b, seen)
 }
 
 /// `j <= i` for queries `i` (`si32 [q, 1]`) and keys `0..keys`: `i1 [q, keys]`.
@@ -175,11 +133,10 @@ fn not_later(b: &mut Builder<'_>, i: ValueId, keys: usize) -> ValueId {
     b.unary(Unary::Not, later)
 }
 
-/// Zero where `seen` (`i1 [q, keys]`), [`MASKED`] elsewhere: `f32 [1, 1, q, keys]`.
+/// Zero where `seen` (`i1 [q, keys]`), next to minus infinity elsewhere: `f32 [1, 1, q, keys]`.
 fn additive(b: &mut Builder<'_>, seen: ValueId) -> ValueId {
     let shape: Vec<usize> = [1, 1].into_iter().chain(b.shape(seen)).collect();
-    let (shown, hidden) = (b.scalar(0.0, ElementType::F32), b.scalar(MASKED, ElementType::F32));
-    let mask = b.node(Op::Select, &[seen, shown, hidden]);
+    let mask = b.additive_mask(seen);
     b.reshape(mask, &shape)
 }
 

@@ -5,7 +5,7 @@
 //! tokens follow each other row by row over the page.
 
 use super::Loader;
-use super::attention::{Rotary, angles, attend, frequencies, merge_heads, split_heads};
+use super::attention::{Rotary, angles, frequencies, merge_heads, split_heads};
 use super::net::{Bias, Net};
 use super::settings::{epsilon_or, layers, only, rope_theta, size, size_or};
 use crate::checkpoint::Json;
@@ -123,26 +123,25 @@ impl Config {
 
 /// Names of the function's values; part of the host contract.
 pub mod names {
-    /// The function.
-    pub const MAIN: &str = "main";
     /// Normalised patches in merge order, each flattened as channels, frames, rows, columns.
     pub const PATCHES: &str = "patches";
     /// One row for each visual token, row-major over the grid.
     pub const IMAGE_EMBEDS: &str = "image_embeds";
 }
 
-/// `main(patches [n, patch elements]) -> image_embeds [tokens, output]` for a page of `grid` visual tokens.
+/// `name(patches [n, patch elements]) -> image_embeds [tokens, output]` for a page of `grid` visual tokens.
 ///
 /// # Errors
 /// When a tensor is missing or misshapen.
 pub fn function(
     config: &Config,
+    name: &str,
     grid: Grid,
     element: ElementType,
     loader: &mut Loader<'_>,
     weights: &mut Weights,
 ) -> Result<Function> {
-    let net = Net::new(names::MAIN, element, loader, weights);
+    let net = Net::new(name, element, loader, weights);
     Tower { config, grid, net }.build()
 }
 
@@ -227,7 +226,7 @@ impl Tower<'_, '_, '_, '_> {
             let x = self.net.rms_norm(x, &format!("{prefix}{norm}"), d, epsilon);
             rotary.rotate_half(&mut self.net.b, x)
         });
-        let y = attend(&mut self.net.b, [q, k, v], None);
+        let y = self.net.b.attention([q, k, v], false);
         let y = merge_heads(&mut self.net.b, y);
         self.net.linear(y, &format!("{prefix}proj"), (width, width), Bias::Yes)
     }

@@ -303,7 +303,7 @@ impl Tower<'_, '_, '_, '_> {
             self.net.b.reshape(part, &[all, cells, d])
         });
         let bias = self.relative_bias(q, prefix, (side, d));
-        let y = attend(&mut self.net.b, [q, k, v], Some(bias));
+        let y = attend(&mut self.net.b, [q, k, v], bias);
         let all = self.net.b.shape(y)[0];
         let y = self.net.b.reshape(y, &[all / heads, heads, cells, d]);
         let y = merge_heads(&mut self.net.b, y);
@@ -426,7 +426,7 @@ impl Tower<'_, '_, '_, '_> {
             let part = self.net.b.slice_axis(qkv, 2, i * width, (i + 1) * width);
             split_heads(&mut self.net.b, part, clip.heads)
         });
-        let y = attend(&mut self.net.b, parts, None);
+        let y = self.net.b.attention(parts, false);
         let y = merge_heads(&mut self.net.b, y);
         let y = self.net.linear(y, &format!("{prefix}self_attn.out_proj"), (width, width), Bias::Yes);
         let x = self.net.b.add(x, y);

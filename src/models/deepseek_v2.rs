@@ -409,7 +409,7 @@ impl Decoder<'_, '_, '_, '_> {
         let (q, k) = (stream.rotary.rotate_half(&mut self.net.b, q), stream.rotary.rotate_half(&mut self.net.b, k));
         let start = self.start(stream.positions);
         let (k, v) = (self.cached(k, layer, start, &mut stream.keys), self.cached(v, layer, start, &mut stream.values));
-        let y = attend(&mut self.net.b, [q, k, v], Some(stream.mask));
+        let y = attend(&mut self.net.b, [q, k, v], stream.mask);
         let y = merge_heads(&mut self.net.b, y);
         self.net.linear(y, &format!("{prefix}self_attn.o_proj"), sizes, Bias::No)
     }

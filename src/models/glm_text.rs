@@ -5,15 +5,13 @@
 //! three positions of each token are computed here, so that the host keeps one counter.
 
 use super::Loader;
-use super::attention::{
-    Rotary, angles, attend_grouped, cache_type, causal_mask, frequencies, merge_heads, split_heads,
-};
+use super::attention::{Rotary, angles, cache_type, frequencies, merge_heads, split_heads};
 use super::mtp::PredictionLayers;
 use super::net::{Bias, Net};
 use super::settings::{agree, epsilon_or, layers, only, rope_theta, size};
 use super::tied::tied_head;
 use crate::checkpoint::Json;
-use crate::graph::{Binary, Function, Op, TensorType, Unary, ValueId};
+use crate::graph::{Binary, Dim, Function, Op, Symbol, TensorType, Unary, ValueId};
 use crate::grid::Grid;
 use crate::weights::Weights;
 use crate::{ElementType, Error, Result};
@@ -174,27 +172,36 @@ fn tokens(json: &Json<'_>) -> Result<Vec<u32>> {
     }
 }
 
-/// Sizes of the functions that the checkpoint does not decide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+/// A function of the decoder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Its name.
+    pub name: String,
     /// Visual tokens of a page.
     pub grid: Grid,
-    /// Positions of the cache.
-    pub cache: usize,
-    /// Tokens that `prefill` reads at once, if there is such a function.
-    pub prefill: Option<usize>,
+    /// Tokens that it reads at once.
+    pub query: Query,
+}
+
+/// How many tokens a function reads at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Query {
+    /// So many.
+    Tokens(usize),
+    /// As many as the host likes.
+    Any,
 }
 
 /// Names of the functions' values; part of the host contract.
 pub mod names {
-    /// Function that reads one token.
-    pub const MAIN: &str = "main";
-    /// Function that reads a chunk of the prompt.
-    pub const PREFILL: &str = "prefill";
     /// Token ids; one from the vocabulary size on is a visual token.
     pub const INPUT_IDS: &str = "input_ids";
-    /// Positions in the sequence, counted from 0 without regard to images.
+    /// Positions of the sequence up to the tokens fed, counted from 0 without regard to images.
     pub const POSITION_IDS: &str = "position_ids";
+    /// Run-time extent: tokens fed.
+    pub const QUERY: &str = "query";
+    /// Run-time extent: tokens of the sequence, those fed included.
+    pub const TOTAL: &str = "total";
     /// Visual tokens.
     pub const IMAGE_EMBEDS: &str = "image_embeds";
     /// Position of the first token after the image.
@@ -209,56 +216,77 @@ pub mod names {
     pub const LOGITS: &str = "logits";
 }
 
-/// `main`, which reads one token, and `prefill`, which reads `shape.prefill` tokens, both
-/// `(input_ids si32 [1, s], position_ids si32 [1, s], image_embeds [tokens, hidden], rope_shift_start si32 [1],
+/// The functions asked for, each
+/// `(input_ids si32 [1, s], position_ids si32 [1, total], image_embeds [tokens, hidden], rope_shift_start si32 [1],
 /// rope_shift_amount si32 [1]; keyCache, valueCache) -> logits [1, s, vocabulary]` with caches
-/// `[layers, 1, kv heads, cache, head width]`.
+/// `[layers, 1, kv heads, cache, head width]`. The host chooses `total`, and `s` where it is not fixed.
 ///
-/// Positions are consecutive; the columns of a call are written from the first of them on, and every token sees the
-/// cache up to its own position.
+/// The tokens fed are the last `s` of the sequence: their columns are written from `total - s` on, and every token sees
+/// those up to its own.
 ///
 /// # Errors
 /// When a length does not fit, a tensor is missing or misshapen, or the head contradicts the embedding table it is
 /// said to be.
 pub fn functions(
     config: &Config,
-    shape: Shape,
+    calls: &[Call],
+    cache: usize,
     element: ElementType,
     loader: &mut Loader<'_>,
     weights: &mut Weights,
 ) -> Result<Vec<Function>> {
-    check_shape(config, shape)?;
+    check_lengths(config, calls, cache)?;
     config.prediction().drop(loader);
     if config.tied {
         tied_head(loader, HEAD, EMBEDDINGS)?;
     }
-    let calls = [Some((names::MAIN, 1)), shape.prefill.map(|query| (names::PREFILL, query))];
-    let build = |(name, query): (&str, usize)| {
-        let net = Net::new(name, element, loader, weights);
-        Decoder { config, shape, query, net }.build()
+    let build = |call: &Call| {
+        let net = Net::new(&call.name, element, loader, weights);
+        Decoder { config, grid: call.grid, cache, lengths: Lengths::of(call.query, cache), net }.build()
     };
-    calls.into_iter().flatten().map(build).collect()
+    calls.iter().map(build).collect()
 }
 
-fn check_shape(config: &Config, shape: Shape) -> Result<()> {
-    if shape.cache == 0 || shape.cache > config.max_positions {
+fn check_lengths(config: &Config, calls: &[Call], cache: usize) -> Result<()> {
+    if cache == 0 || cache > config.max_positions {
         let error = Error::input("the length of the cache does not fit the model");
-        return Err(error.found(shape.cache).expected(format!("1 to {}", config.max_positions)));
+        return Err(error.found(cache).expected(format!("1 to {}", config.max_positions)));
     }
-    match shape.prefill {
-        Some(query) if query < 2 || query > shape.cache => {
-            let error = Error::input("the length of a prefill chunk does not fit the cache");
-            Err(error.found(query).expected(format!("2 to {}", shape.cache)))
+    for call in calls {
+        if let Query::Tokens(tokens) = call.query
+            && !(1..=cache).contains(&tokens)
+        {
+            let error = Error::input("a function reads more tokens than the cache holds").at(call.name.clone());
+            return Err(error.found(tokens).expected(format!("1 to {cache}")));
         }
-        _ => Ok(()),
+    }
+    Ok(())
+}
+
+/// Extents of the sequence.
+struct Lengths {
+    /// Tokens fed.
+    query: Dim,
+    /// Tokens of the sequence, those fed included.
+    total: Dim,
+}
+
+impl Lengths {
+    fn of(query: Query, cache: usize) -> Self {
+        let total = |least| Dim::Symbol(Symbol::new(names::TOTAL, least, cache));
+        match query {
+            Query::Tokens(tokens) => Self { query: Dim::Fixed(tokens), total: total(tokens) },
+            Query::Any => Self { query: Dim::Symbol(Symbol::new(names::QUERY, 1, cache)), total: total(1) },
+        }
     }
 }
 
 struct Decoder<'k, 'l, 'c, 'w> {
     config: &'k Config,
-    shape: Shape,
-    /// Tokens fed at once.
-    query: usize,
+    grid: Grid,
+    /// Positions of the cache.
+    cache: usize,
+    lengths: Lengths,
     net: Net<'l, 'c, 'w>,
 }
 
@@ -272,14 +300,17 @@ struct Tokens {
     is_image: ValueId,
     /// Position in the sequence, `si32 [s]`.
     position: ValueId,
+    /// Where the columns of this call start, `si32 [1]`.
+    start: ValueId,
+    /// Where they end, which is the length of the sequence, `si32 [1]`.
+    end: ValueId,
 }
 
 /// Values that all layers share, and the caches as written so far.
 struct Stream {
-    /// Where the columns of this call start, `si32 [1]`.
-    start: ValueId,
     rotary: Rotary,
-    mask: ValueId,
+    start: ValueId,
+    end: ValueId,
     keys: ValueId,
     values: ValueId,
 }
@@ -305,20 +336,28 @@ impl Decoder<'_, '_, '_, '_> {
     }
 
     fn tokens(&mut self) -> Tokens {
-        let (s, vocabulary) = (self.query, self.config.vocabulary as i32);
+        let (vocabulary, s) = (self.config.vocabulary as i32, self.lengths.query.clone());
+        let row = |extent: &Dim| TensorType { element: ElementType::I32, shape: vec![Dim::Fixed(1), extent.clone()] };
         let b = &mut self.net.b;
-        let ids = b.input(names::INPUT_IDS, TensorType::new(ElementType::I32, &[1, s]));
-        let position = b.input(names::POSITION_IDS, TensorType::new(ElementType::I32, &[1, s]));
-        let ids = b.reshape(ids, &[s]);
-        let (last, first_slot, zero) =
-            (b.integers(&[1], &[vocabulary - 1]), b.integers(&[1], &[vocabulary]), b.integers(&[1], &[0]));
+        let ids = b.input(names::INPUT_IDS, row(&s));
+        let positions = b.input(names::POSITION_IDS, row(&self.lengths.total));
+        let (count, end) = (b.extents(&[s.clone()]), b.extents(&[self.lengths.total.clone()]));
+        let start = b.sub(end, count);
+        let (zero, one) = (b.integers(&[1], &[0]), b.integers(&[1], &[1]));
+        let bounds = [b.concat(&[zero, start], 0), b.concat(&[one, end], 0)];
+        let position = b.slice_at(positions, bounds, vec![Dim::Fixed(1), s.clone()]);
+
+        let ids = b.reshape_to(ids, &[s.clone()]);
+        let (last, first_slot) = (b.integers(&[1], &[vocabulary - 1]), b.integers(&[1], &[vocabulary]));
         let is_image = b.binary(Binary::Greater, ids, last);
         let slot = b.sub(ids, first_slot);
         Tokens {
             text: b.binary(Binary::Min, ids, last),
             slot: b.binary(Binary::Max, slot, zero),
-            is_image: b.reshape(is_image, &[s, 1]),
-            position: b.reshape(position, &[s]),
+            is_image: b.reshape_to(is_image, &[s.clone(), Dim::Fixed(1)]),
+            position: b.reshape_to(position, &[s]),
+            start,
+            end,
         }
     }
 
@@ -327,11 +366,11 @@ impl Decoder<'_, '_, '_, '_> {
         let (hidden, element) = (self.config.hidden, self.net.element());
         let table = self.net.weight(EMBEDDINGS, &[self.config.vocabulary, hidden]);
         let b = &mut self.net.b;
-        let seen = b.input(names::IMAGE_EMBEDS, TensorType::new(element, &[self.shape.grid.tokens(), hidden]));
+        let seen = b.input(names::IMAGE_EMBEDS, TensorType::new(element, &[self.grid.tokens(), hidden]));
         let text = b.take_rows(table, tokens.text);
         let image = b.take_rows(seen, tokens.slot);
         let x = b.node(Op::Select, &[tokens.is_image, image, text]);
-        let x = b.reshape(x, &[1, self.query, hidden]);
+        let x = b.reshape_to(x, &[Dim::Fixed(1), self.lengths.query.clone(), hidden.into()]);
         b.label(x, "inputs_embeds")
     }
 
@@ -339,7 +378,8 @@ impl Decoder<'_, '_, '_, '_> {
     /// which the image starts, and count rows and columns from there; the text behind them goes on after the longer
     /// side of the image.
     fn positions(&mut self, tokens: &Tokens) -> ValueId {
-        let (s, grid) = (self.query, self.shape.grid);
+        let column = [self.lengths.query.clone(), Dim::Fixed(1)];
+        let grid = self.grid;
         let b = &mut self.net.b;
         let shift_start = b.input(names::ROPE_SHIFT_START, TensorType::new(ElementType::I32, &[1]));
         let shift = b.input(names::ROPE_SHIFT_AMOUNT, TensorType::new(ElementType::I32, &[1]));
@@ -347,13 +387,13 @@ impl Decoder<'_, '_, '_, '_> {
         let before = b.binary(Binary::Greater, shift_start, tokens.position);
         let shift = b.node(Op::Select, &[before, none, shift]);
         let text = b.sub(tokens.position, shift);
-        let text = b.reshape(text, &[s, 1]);
+        let text = b.reshape_to(text, &column);
 
         let offsets: Vec<i32> = grid.cells().flat_map(|[row, column]| [0, row as i32, column as i32]).collect();
         let offsets = b.integers(&[grid.tokens(), 3], &offsets);
         let offset = b.take_rows(offsets, tokens.slot);
         let image_start = b.sub(tokens.position, tokens.slot);
-        let image_start = b.reshape(image_start, &[s, 1]);
+        let image_start = b.reshape_to(image_start, &column);
         let image = b.add(image_start, offset);
         let positions = b.node(Op::Select, &[tokens.is_image, image, text]);
         b.label(positions, "mrope_positions")
@@ -362,13 +402,13 @@ impl Decoder<'_, '_, '_, '_> {
     fn stream(&mut self, tokens: &Tokens) -> Stream {
         let positions = self.positions(tokens);
         let rotary = self.rotary(positions);
-        let (config, cache) = (self.config, self.shape.cache);
-        let state = cache_type(self.net.element(), config.layers, config.kv_heads, cache, config.head_width);
+        let config = self.config;
+        let state = cache_type(self.net.element(), config.layers, config.kv_heads, self.cache, config.head_width);
         let b = &mut self.net.b;
         Stream {
-            start: b.slice_axis(tokens.position, 0, 0, 1),
             rotary,
-            mask: causal_mask(b, tokens.position, cache),
+            start: tokens.start,
+            end: tokens.end,
             keys: b.state(names::KEY_CACHE, state.clone()),
             values: b.state(names::VALUE_CACHE, state),
         }
@@ -426,8 +466,10 @@ impl Decoder<'_, '_, '_, '_> {
         b.label(v, format!("cache.{layer}.value"));
         stream.keys = b.node(Op::KvAppend { layer }, &[stream.keys, k, stream.start]);
         stream.values = b.node(Op::KvAppend { layer }, &[stream.values, v, stream.start]);
-        let [k, v] = [stream.keys, stream.values].map(|cache| b.node(Op::KvLayer { layer }, &[cache]));
-        let y = attend_grouped(b, [q, k, v], stream.mask);
+        let length = &self.lengths.total;
+        let [k, v] = [stream.keys, stream.values]
+            .map(|cache| b.node(Op::KvPrefix { layer, length: length.clone() }, &[cache, stream.end]));
+        let y = b.attention([q, k, v], true);
         let y = merge_heads(b, y);
         self.net.linear(y, &format!("{prefix}o_proj"), (heads * d, hidden), Bias::No)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::At;
 use crate::eval::{Executor, Options, Tensor, Tensors};
-use crate::graph::{Function, Module, ParameterKind, TensorType};
+use crate::graph::{Dim, Function, Module, ParameterKind, TensorType};
 use crate::{Error, Result};
 
 /// Results and states of every entry function on fixed inputs.
@@ -16,7 +16,7 @@ impl Numbers {
     /// precision.
     ///
     /// # Errors
-    /// When a function cannot be run, or an input has an extent chosen at run time.
+    /// When a function cannot be run.
     pub fn of(module: &Module) -> Result<Self> {
         let executor = Executor::new(module, Options::default());
         let mut numbers = BTreeMap::new();
@@ -64,9 +64,16 @@ fn noise_for(function: &Function, kind: ParameterKind) -> Result<Tensors> {
     tensors.collect()
 }
 
+/// What extents that are chosen at run time are here, as far as their bounds let them.
+const RUN_TIME_EXTENT: usize = 5;
+
 /// Floating-point inputs are noise between -1 and 1; integers (positions, offsets) are 1.
 fn noise(name: &str, ty: &TensorType) -> Result<Tensor> {
-    let shape = ty.fixed_shape().ok_or_else(|| Error::input("an extent is chosen at run time").found(ty))?;
+    let extent = |dim: &Dim| match dim {
+        Dim::Fixed(n) => *n,
+        Dim::Symbol(symbol) => RUN_TIME_EXTENT.clamp(symbol.min, symbol.max) * symbol.times,
+    };
+    let shape: Vec<usize> = ty.shape.iter().map(extent).collect();
     let elements = shape.iter().product();
     if !ty.element.is_float() {
         return Tensor::integers(&shape, vec![1; elements]);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ElementType;
-use crate::graph::{Builder, Op, TensorType};
+use crate::graph::{Builder, Dim, Op, Symbol, TensorType};
 use crate::quant::BlockCode;
 use crate::storage::{MemorySource, StoredTensor};
 use crate::weights::{Resampling, WeightId, Weights};
@@ -148,6 +148,51 @@ fn cache_operations_become_slice_updates() {
     let function = b.finish().unwrap();
     module.functions.push(function);
     insta::assert_snapshot!(after(module, &[&StaticKv]));
+}
+
+/// A decoder of one layer and one head, which attends to what it has written. The host chooses how many columns it
+/// feeds, and how long the sequence is.
+fn attending_to_a_prefix() -> Module {
+    let mut module = Module::default();
+    let mut b = Builder::new("f", FunctionRole::Entry, &mut module.weights);
+    let symbol = |name: &str| Dim::Symbol(Symbol::new(name, 1, 6));
+    let (query, total) = (symbol("query"), symbol("total"));
+    let columns = |heads: usize| TensorType {
+        element: ElementType::F32,
+        shape: vec![Dim::Fixed(1), Dim::Fixed(heads), query.clone(), Dim::Fixed(2)],
+    };
+    let (q, k) = (b.input("q", columns(2)), b.input("k", columns(1)));
+    b.input("positions", TensorType { element: ElementType::I32, shape: vec![total.clone()] });
+    let cache = b.state("cache", f32s(&[1, 1, 1, 6, 2]));
+    let (count, end) = (b.extents(&[query.clone()]), b.extents(&[total.clone()]));
+    let start = b.sub(end, count);
+    let cache = b.node(Op::KvAppend { layer: 0 }, &[cache, k, start]);
+    let seen = b.node(Op::KvPrefix { layer: 0, length: total.clone() }, &[cache, end]);
+    let y = b.attention([q, seen, seen], true);
+    b.result("y", y);
+    b.state_result("cache", cache);
+    module.functions = vec![b.finish().unwrap()];
+    module.verify().unwrap();
+    module
+}
+
+#[test]
+fn a_prefix_of_the_cache_becomes_a_slice_of_run_time_length() {
+    insta::assert_snapshot!(after(attending_to_a_prefix(), &[&StaticKv]));
+}
+
+#[test]
+fn plain_attention_becomes_a_composite() {
+    insta::assert_snapshot!(after(attending_to_a_prefix(), &[&StaticKv, &Externalize]));
+}
+
+#[test]
+fn attention_to_all_keys_has_no_mask() {
+    let module = module(|b| {
+        let (q, k) = (b.input("q", f32s(&[1, 2, 3, 4])), b.input("k", f32s(&[1, 2, 5, 4])));
+        b.attention([q, k, k], false)
+    });
+    insta::assert_snapshot!(after(module, &[&Externalize]));
 }
 
 /// Three experts of width 32 over 64, two of them chosen for each of `tokens`.

@@ -1,5 +1,6 @@
 //! One function for each operation, by kind.
 
+mod attention;
 mod cache;
 mod elementwise;
 mod experts;
@@ -43,6 +44,9 @@ pub(super) fn apply(op: &Op, mut operands: Operands<'_>) -> Result<Tensor> {
         Op::Conv3d { stride } => product::conv3d(x.array(0)?, x.array(1)?, *stride),
         Op::Transpose(perm) => movement::transpose(x.take(0)?, perm),
         Op::Reshape(shape) => reshape(x.take(0)?, shape),
+        Op::ReshapeAt => movement::reshape_at(x.take(0)?, x.array(1)?),
+        Op::ShapeOf => movement::shape_of(x.shape(0)?),
+        Op::Range => movement::range(x.array(0)?, x.array(1)?),
         Op::BroadcastTo(shape) => movement::broadcast_to(x.take(0)?, shape),
         Op::Concat { axis } => movement::concat(x.rest()?, *axis),
         Op::Slice { begin, end } => movement::slice(x.take(0)?, begin, end),
@@ -58,6 +62,8 @@ pub(super) fn apply(op: &Op, mut operands: Operands<'_>) -> Result<Tensor> {
         Op::StackedExperts => experts::stacked(x),
         Op::KvAppend { layer } => cache::append(x.take(0)?, x.take(1)?, x.array(2)?, *layer),
         Op::KvLayer { layer } => cache::layer(x.take(0)?, *layer),
+        Op::KvPrefix { layer, .. } => cache::prefix(x.take(0)?, x.array(1)?, *layer),
+        Op::Attention { causal } => attention::attention(x.array(0)?, [x.array(1)?, x.array(2)?], *causal),
     }
 }
 
@@ -67,6 +73,7 @@ pub(super) const fn only_moves(op: &Op) -> bool {
         op,
         Op::Transpose(_)
             | Op::Reshape(_)
+            | Op::ReshapeAt
             | Op::BroadcastTo(_)
             | Op::Concat { .. }
             | Op::Slice { .. }
@@ -79,6 +86,7 @@ pub(super) const fn only_moves(op: &Op) -> bool {
             | Op::Sort { .. }
             | Op::KvAppend { .. }
             | Op::KvLayer { .. }
+            | Op::KvPrefix { .. }
     )
 }
 

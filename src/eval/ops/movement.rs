@@ -6,8 +6,12 @@ use super::{elementwise, misfit};
 use crate::eval::operands::typed;
 use crate::eval::tensor::{Element, shaped, with_element};
 use crate::eval::{Array, Tensor};
+use crate::graph::Op;
 use crate::weights::Resampling;
 use crate::{Error, Result};
+
+/// Most integers of a range: positions of a sequence are fewer.
+const MAX_RANGE: i64 = 1 << 26;
 
 /// The same elements in row-major order without gaps; copied only if they are not.
 pub(super) fn contiguous<T: Element>(x: Array<T>) -> Array<T> {
@@ -37,6 +41,30 @@ pub(super) fn transpose(x: Tensor, perm: &[usize]) -> Result<Tensor> {
 /// The same elements in another shape; shared if they are contiguous.
 pub(in crate::eval) fn reshape(x: Tensor, shape: &[usize]) -> Result<Tensor> {
     with_element!(&x, T => reshaped::<T>(typed(x)?, shape).map(T::wrap))
+}
+
+/// As [`reshape`], with a run-time shape.
+pub(super) fn reshape_at(x: Tensor, shape: Array<i32>) -> Result<Tensor> {
+    let extent = |&extent: &i32| usize::try_from(extent).map_err(|_| misfit("extents").found(extent));
+    let shape = shape.iter().map(extent).collect::<Result<Vec<usize>>>()?;
+    reshape(x, &shape)
+}
+
+/// The extents as integers.
+pub(super) fn shape_of(shape: &[usize]) -> Result<Tensor> {
+    let extent = |&extent: &usize| i32::try_from(extent).map_err(|_| misfit("extents of 31 bits").found(extent));
+    Tensor::integers(&[shape.len()], shape.iter().map(extent).collect::<Result<_>>()?)
+}
+
+/// The integers `begin..end`.
+pub(super) fn range(begin: Array<i32>, end: Array<i32>) -> Result<Tensor> {
+    match (begin.iter().collect::<Vec<_>>().as_slice(), end.iter().collect::<Vec<_>>().as_slice()) {
+        (&[&begin], &[&end]) if i64::from(end) - i64::from(begin) <= MAX_RANGE => {
+            let numbers: Vec<i32> = (begin..end).collect();
+            Tensor::integers(&[numbers.len()], numbers)
+        }
+        bounds => Err(misfit("two bounds of a range").found(format!("{bounds:?}"))),
+    }
 }
 
 pub(super) fn reshaped<T: Element>(x: Array<T>, shape: &[usize]) -> Result<Array<T>> {
@@ -81,8 +109,10 @@ pub(super) fn slice(x: Tensor, begin: &[usize], end: &[usize]) -> Result<Tensor>
 }
 
 fn slice_elements<T: Element>(mut x: Array<T>, begin: &[usize], end: &[usize]) -> Result<Array<T>> {
-    check_box(x.shape(), begin, end)?;
-    x.slice_each_axis_inplace(|axis| slice_of(begin, end, axis.axis.index()));
+    let to_end = |(&end, &extent): (&usize, &usize)| if end == Op::TO_END { extent } else { end };
+    let end: Vec<usize> = end.iter().zip(x.shape()).map(to_end).collect();
+    check_box(x.shape(), begin, &end)?;
+    x.slice_each_axis_inplace(|axis| slice_of(begin, &end, axis.axis.index()));
     Ok(x)
 }
 

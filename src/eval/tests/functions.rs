@@ -15,7 +15,7 @@ fn f32_type(shape: &[usize]) -> TensorType {
 }
 
 fn symbolic(names: [&str; 2]) -> TensorType {
-    let dim = |name: &str| Dim::Symbol(Symbol { name: name.into(), min: 1, max: 4 });
+    let dim = |name: &str| Dim::Symbol(Symbol::new(name, 1, 4));
     TensorType { element: ElementType::F32, shape: names.map(dim).to_vec() }
 }
 

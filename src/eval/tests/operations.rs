@@ -331,3 +331,50 @@ fn the_cache_is_written_at_the_start_given() -> Result<()> {
     assert!(append(-1).is_err());
     Ok(())
 }
+
+#[test]
+fn queries_are_the_last_of_the_sequence_and_heads_share_groups() -> Result<()> {
+    // Scores of 0 and ln 3 give weights of 1/4 and 3/4; d = 4, so that scores are halved.
+    let ln3 = 2.0 * 3.0_f32.ln();
+    let one = |value: f32| [value, 0.0, 0.0, 0.0];
+    let q = f32s(&[1, 2, 2, 4], &[one(1.0), one(1.0), one(0.0), one(0.0)].concat());
+    let k = f32s(&[1, 1, 3, 4], &[one(0.0), one(ln3), one(f32::MIN)].concat());
+    let v = f32s(&[1, 1, 3, 4], &[one(4.0), one(8.0), one(-9.0)].concat());
+    let causal = apply(&Op::Attention { causal: true }, &[q.clone(), k.clone(), v.clone()])?;
+    // The first query of each head does not see the third key; to the head of zeros all keys are alike.
+    let expected = [one(7.0), one(7.0), one(6.0), one(1.0)].concat();
+    assert_close(&causal, &[1, 2, 2, 4], &expected, 1e-6);
+    let full = apply(&Op::Attention { causal: false }, &[q, k, v])?;
+    assert_close(&full, &[1, 2, 2, 4], &[one(7.0), one(7.0), one(1.0), one(1.0)].concat(), 1e-6);
+    Ok(())
+}
+
+#[test]
+fn shapes_and_ranges_are_values() -> Result<()> {
+    assert_eq!(apply(&Op::ShapeOf, &[f32s(&[2, 0, 3], &[])])?, i32s(&[3], &[2, 0, 3]).1);
+    let x = f32s(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let ty = TensorType::new(ElementType::F32, &[3, 2]);
+    let reshaped = apply_declared(&Op::ReshapeAt, &[x.clone(), i32s(&[2], &[3, 2])], Some(ty.clone()))?;
+    assert_close(&reshaped, &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.0);
+    assert!(apply_declared(&Op::ReshapeAt, &[x.clone(), i32s(&[2], &[3, -1])], Some(ty.clone())).is_err());
+    assert!(apply_declared(&Op::ReshapeAt, &[x, i32s(&[2], &[3, 3])], Some(ty)).is_err());
+    let range = |begin, end, n: usize| {
+        let ty = TensorType::new(ElementType::I32, &[n]);
+        apply_declared(&Op::Range, &[i32s(&[], &[begin]), i32s(&[], &[end])], Some(ty))
+    };
+    assert_eq!(range(-1, 2, 3)?, i32s(&[3], &[-1, 0, 1]).1);
+    assert_eq!(range(2, -1, 0)?, i32s(&[0], &[]).1);
+    assert!(range(0, i32::MAX, 0).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_prefix_of_a_layer_is_as_long_as_asked_for() -> Result<()> {
+    let cache: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    let cache = f32s(&[2, 1, 2, 3, 1], &cache);
+    let op = Op::KvPrefix { layer: 1, length: crate::graph::Dim::Fixed(2) };
+    let prefix = apply(&op, &[cache.clone(), i32s(&[1], &[2])])?;
+    assert_close(&prefix, &[1, 2, 2, 1], &[6.0, 7.0, 9.0, 10.0], 0.0);
+    assert!(apply(&op, &[cache, i32s(&[1], &[4])]).is_err());
+    Ok(())
+}

@@ -79,8 +79,10 @@ fn what_is_wrong_or_not_implemented_is_refused_by_name() {
 fn the_cache_holds_a_chunk_and_no_more_than_the_model_can_count() {
     let config = read(&[]).unwrap();
     let grid = Grid::new(1, 1).unwrap();
-    for (cache, prefill) in [(0, None), (4097, None), (8, Some(9)), (8, Some(1)), (8, Some(0))] {
-        assert!(check_shape(&config, Shape { grid, cache, prefill }).is_err(), "{cache}, {prefill:?}");
+    let check = |cache, query| check_lengths(&config, &[Call { name: "f".to_owned(), grid, query }], cache);
+    for (cache, query) in [(0, Query::Any), (4097, Query::Any), (8, Query::Tokens(9)), (8, Query::Tokens(0))] {
+        assert!(check(cache, query).is_err(), "{cache}, {query:?}");
     }
-    assert!(check_shape(&config, Shape { grid, cache: 4096, prefill: Some(4096) }).is_ok());
+    assert!(check(4096, Query::Tokens(4096)).is_ok());
+    assert!(check(1, Query::Any).is_ok());
 }
