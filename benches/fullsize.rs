@@ -82,10 +82,11 @@ fn peak_memory_mb() -> u64 {
 /// One step from empty caches on a fixed embedding.
 fn decode_step(runtime: &mut dyn Runtime, recipe: &Recipe) -> Vec<f32> {
     let begun = Instant::now();
-    let decoder = &recipe.decoder;
+    let contract = recipe.contract.embeddings().unwrap();
+    let decoder = &contract.decoder;
     runtime.reset_states(Asset::Decoder, &recipe.states()).unwrap();
     let embedding = (0..recipe.hidden_size).map(|i| ((i * 37 % 64) as f32 / 32.0 - 1.0) * 0.05).collect();
-    let position = recipe.prompt.prefix_length as i32;
+    let position = contract.prompt.prefix_length as i32;
     let call = Call {
         asset: Asset::Decoder,
         function: &decoder.decode,
@@ -103,7 +104,7 @@ fn decode_step(runtime: &mut dyn Runtime, recipe: &Recipe) -> Vec<f32> {
 fn compare_decode_step(bundle: &Path) {
     println!("one decode step");
     let recipe = Recipe::open(bundle.join("assets/recipe.json")).unwrap();
-    let assets = BTreeMap::from([(Asset::Decoder, bundle.join(&recipe.decoder.asset))]);
+    let assets = BTreeMap::from([(Asset::Decoder, bundle.join(recipe.asset(Asset::Decoder)))]);
     let modules = Modules::open(&assets).unwrap();
     let options = Options { cache_bytes: 1 << 30, ..Options::default() };
     let ours = decode_step(&mut Eval::new(&modules, options), &recipe);

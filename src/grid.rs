@@ -1,5 +1,8 @@
 //! The grid of visual tokens, which the vision tower gives and the host lays out.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::{Error, Result};
 
 /// The grid of visual tokens of one page view.
@@ -54,5 +57,41 @@ impl Grid {
     #[must_use]
     pub const fn positions(self) -> usize {
         self.rows * (self.columns + 1) + 1
+    }
+}
+
+/// Rows and columns: `22x31`.
+impl fmt::Display for Grid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.rows, self.columns)
+    }
+}
+
+/// As it is displayed.
+impl FromStr for Grid {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let sides = text.split_once('x').and_then(|(rows, columns)| Some((rows.parse().ok()?, columns.parse().ok()?)));
+        let (rows, columns) = sides.ok_or_else(|| {
+            let error = Error::input("not a grid of visual tokens").found(format!("`{text}`"));
+            error.expected("rows x columns, such as `22x31`")
+        })?;
+        Self::new(rows, columns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_reads_as_it_is_written() {
+        let grid: Grid = "22x31".parse().unwrap();
+        assert_eq!((grid.rows(), grid.columns(), grid.tokens(), grid.to_string().as_str()), (22, 31, 682, "22x31"));
+        for text in ["", "22", "22x", "x31", "22x31x2", "22 x 31", "22X31", "-1x2", "0x4", "4097x1"] {
+            let error = text.parse::<Grid>().unwrap_err().to_string();
+            assert!(error.starts_with("not a grid of visual tokens"), "{text}: {error}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 /// An expert's weight, and its extents.
 const EXPERT: &str = "model.layers.1.mlp.experts.3.up_proj.weight";
 const NORM: &str = "model.norm.weight";
+const NEWLINE: &str = "model.image_newline";
 const DEEP: usize = 200_000;
 
 /// The sentences of many refusals.
@@ -462,8 +463,8 @@ fn requests_that_do_not_fit() {
         &["--stop-after", "no-such-pass"],
         &["--image-size", "100"],
         &["--image-size", "8192"],
-        &["--cache-length", "6"],
-        &["--cache-length", "4097"],
+        &["--max-context", "6"],
+        &["--max-context", "4097"],
         &["--moe", "metal", "--quant", "fp16"],
         &["--moe", "metal", "--precision", "f32"],
         &["--checkpoint", "nobody/nothing"],
@@ -535,7 +536,7 @@ fn a_non_finite_literal_that_is_read_is_refused() {
     insta::assert_snapshot!("non_finite", refusals.0);
 }
 
-/// Not refused, but told: such a weight works on as zero.
+/// Not refused, but told, and noted in the ledger: such a weight works on as zero.
 #[test]
 fn values_too_small_for_half_precision_are_a_warning() {
     let mut checkpoint = Checkpoint::golden();
@@ -543,6 +544,10 @@ fn values_too_small_for_half_precision_are_a_warning() {
     let mut values = norm.values();
     values[0] = 1e-9;
     *norm = Tensor::bf16(NORM, &norm.shape.clone(), &values);
+    let newline = checkpoint.tensor(NEWLINE);
+    let values: Vec<f32> =
+        newline.values().into_iter().enumerate().map(|(i, v)| if i < 2 { -1e-9 } else { v }).collect();
+    *newline = Tensor::bf16(NEWLINE, &newline.shape.clone(), &values);
     let place = Place::new();
     checkpoint.save(&place.checkpoint());
     let mut words = process::export(&place.checkpoint(), &place.path("out"));
@@ -550,6 +555,11 @@ fn values_too_small_for_half_precision_are_a_warning() {
     let output = aimodel(&words).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
-    let warning = "decoder/model.norm.weight: 1 values too small for half precision became zero";
-    assert!(stderr.contains(warning), "{stderr}");
+    let ledger = std::fs::read(place.path("out").join("ledger.json")).unwrap();
+    let ledger: Value = serde_json::from_slice(&ledger).unwrap();
+    for (weight, count) in [("decoder/model.norm.weight", 1), ("assets/image_newline.f16", 2)] {
+        let remark = format!("{count} values too small for half precision became zero");
+        assert!(stderr.contains(&format!("{weight}: {remark}")), "{stderr}");
+        assert_eq!(ledger["weights"][weight]["remark"], remark);
+    }
 }

@@ -13,6 +13,7 @@ use aimodel::export::{ExportRequest, MoeForm, Precision};
 use aimodel::host::decode::{Generator, Next, NoRepeatNgram, Policy};
 use aimodel::host::image;
 use aimodel::host::reader::HostAssets;
+use aimodel::host::recipe::EmbeddingsContract;
 use aimodel::quant::Scheme;
 use aimodel::runtime::eval::{Eval, Modules};
 use aimodel::runtime::{Asset, Call, HostTensor, Outputs, Runtime};
@@ -86,19 +87,19 @@ fn the_decoder_equals_hugging_face_on_apples_runtime() {
 
 /// From the page's file to the features as the decoder takes them.
 fn vision(on: On, side: usize, labels: &'static [&'static str]) {
-    let request = ExportRequest { image_size: Some(side), cache_length: Some(512), ..request(labels) };
+    let request = ExportRequest { image_size: Some(side), max_context: Some(512), ..request(labels) };
     with_runtime(on, &request, |runtime, host| {
         let reference = Stage::new(on, &format!("vision_{side}"));
         let page = image::open(golden("structure/unlimited-ocr/page.png")).unwrap();
-        let vision = &host.recipe().vision;
-        let inputs = vec![(vision.image.as_str(), host.pixels(&page).unwrap())];
+        let vision = &contract(host).vision;
+        let inputs = vec![(vision.image.as_str(), host.embeddings().unwrap().pixels(&page).unwrap())];
         let call = Call { asset: Asset::Vision, function: &vision.function, inputs, states: Vec::new() };
         let mut outputs = runtime.run(&call).unwrap();
         labels.iter().for_each(|label| reference.check_output(label, &mut outputs));
 
         let (shape, _) = reference.tensors.floats("projector");
         let visual_tokens = outputs.take_floats(&vision.visual_tokens, &shape).unwrap();
-        let embeds = floats(host.prefill_embeds(&visual_tokens).unwrap());
+        let embeds = floats(host.embeddings().unwrap().prefill_embeds(&visual_tokens).unwrap());
         if side == 640 {
             let (_, features) = reference.tensors.floats("image_features");
             // The image follows the BOS token.
@@ -111,10 +112,10 @@ fn vision(on: On, side: usize, labels: &'static [&'static str]) {
 
 /// Prefill, forced steps past the window, and the model's own choice of tokens.
 fn decoder(on: On) {
-    let request = ExportRequest { cache_length: Some(CACHE), ..request(PREFILL) };
+    let request = ExportRequest { max_context: Some(CACHE), ..request(PREFILL) };
     with_runtime(on, &request, |runtime, host| {
         let reference = Stage::new(on, "decode");
-        let prompt: Vec<i32> = host.prompt().iter().map(|&id| id.try_into().unwrap()).collect();
+        let prompt: Vec<i32> = host.prompts()[0].iter().map(|&id| id.try_into().unwrap()).collect();
         assert_eq!(prompt, Reference::open(MODEL, "prefill").ints("input_ids"), "input_ids");
         let mut decoder = Decoder { runtime, host };
         prefill(on, &mut decoder, &reference);
@@ -153,6 +154,10 @@ fn forced_steps(decoder: &mut Decoder<'_>, reference: &Stage) {
     }
 }
 
+fn contract(host: &HostAssets) -> &EmbeddingsContract {
+    host.recipe().contract.embeddings().unwrap()
+}
+
 /// The functions of the decoder.
 struct Decoder<'a> {
     runtime: &'a mut dyn Runtime,
@@ -164,19 +169,20 @@ impl Decoder<'_> {
         let recipe = self.host.recipe();
         self.runtime.reset_states(Asset::Decoder, &recipe.states()).unwrap();
         let embeds = HostTensor::floats(vec![1, PREFIX, HIDDEN], embeds).unwrap();
-        self.run(&recipe.decoder.prefill, vec![(recipe.decoder.inputs_embeds.as_str(), embeds)])
+        let decoder = &contract(self.host).decoder;
+        self.run(&decoder.prefill, vec![(decoder.inputs_embeds.as_str(), embeds)])
     }
 
     fn decode(&mut self, id: i32, position: i32) -> Outputs {
-        let decoder = &self.host.recipe().decoder;
-        let embeds = self.host.token_embeds(id.try_into().unwrap()).unwrap();
+        let decoder = &contract(self.host).decoder;
+        let embeds = self.host.embeddings().unwrap().token_embeds(id.try_into().unwrap()).unwrap();
         let position = HostTensor::ints(vec![1], vec![position]).unwrap();
         let inputs = vec![(decoder.inputs_embeds.as_str(), embeds), (decoder.position.as_str(), position)];
         self.run(&decoder.decode, inputs)
     }
 
     fn run(&mut self, function: &str, inputs: Vec<(&str, HostTensor)>) -> Outputs {
-        let decoder = &self.host.recipe().decoder;
+        let decoder = &contract(self.host).decoder;
         let states = vec![decoder.key_cache.as_str(), decoder.value_cache.as_str()];
         self.runtime.run(&Call { asset: Asset::Decoder, function, inputs, states }).unwrap()
     }
@@ -187,7 +193,7 @@ impl Decoder<'_> {
         let mut logits = take_logits(&mut self.prefill(embeds));
         let policy =
             Policy { stop_ids: Vec::new(), max_tokens: most, context: CACHE, no_repeat_ngram: rule, run_cap: None };
-        let mut generator = Generator::new(policy, self.host.prompt());
+        let mut generator = Generator::new(policy, self.host.prompts()[0]);
         loop {
             let step = generator.output().len();
             watch(step, &logits);

@@ -64,11 +64,11 @@ fn apples_runtime_reads_as_hugging_face() {
 
 /// Reads a page with each of the readers; all get the visual tokens of the first one's vision asset.
 fn read_on_apple(readers: &mut [(impl Runtime, HostAssets)], page: &Page) {
-    let mut seen: Option<Vec<f32>> = None;
+    let mut seen: Option<HostTensor> = None;
     for (runtime, host) in readers {
         let tokens = match seen.take() {
             Some(tokens) => tokens,
-            None => Steps::new(runtime, host).see(&page.image()).unwrap(),
+            None => Steps::new(runtime, host).see(&page.image()).unwrap().tokens().clone(),
         };
         page.check_reading(&mut Seen::new(runtime, host, &tokens), host);
         seen = Some(tokens);
@@ -86,7 +86,7 @@ fn read_on_eval(scheme: Scheme, moe: MoeForm) {
 /// The prompt is 122 tokens and the longest page below 128; what Apple's runtime computes grows with the cache.
 fn export(scheme: Scheme, moe: MoeForm) -> Exported {
     let request = bundles::request(CheckpointChoice::BuiltIn, scheme, moe);
-    Exported::new(&ExportRequest { cache_length: Some(256), ..request })
+    Exported::new(&ExportRequest { max_context: Some(256), ..request })
 }
 
 /// One page as Hugging Face reads it.
@@ -129,11 +129,9 @@ struct Seen<'r> {
 }
 
 impl<'r> Seen<'r> {
-    fn new(runtime: &'r mut dyn Runtime, host: &HostAssets, visual_tokens: &[f32]) -> Self {
-        let recipe = host.recipe();
-        let shape = vec![1, recipe.grid().unwrap().tokens(), recipe.hidden_size];
-        let tensor = HostTensor::floats(shape, visual_tokens.to_vec()).unwrap();
-        Self { runtime, visual_tokens: [(recipe.vision.visual_tokens.clone(), tensor)].into_iter().collect() }
+    fn new(runtime: &'r mut dyn Runtime, host: &HostAssets, visual_tokens: &HostTensor) -> Self {
+        let name = host.recipe().contract.embeddings().unwrap().vision.visual_tokens.clone();
+        Self { runtime, visual_tokens: [(name, visual_tokens.clone())].into_iter().collect() }
     }
 }
 

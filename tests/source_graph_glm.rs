@@ -165,7 +165,7 @@ impl<'m> Session<'m> {
         let one = |value: i32| Tensor::integers(&[1], vec![value]).unwrap();
         let inputs = tensors([
             ("input_ids", row(ids.iter().map(|&id| id as i32).collect())),
-            ("position_ids", row((0..(self.fed + ids.len()) as i32).collect())),
+            ("pos", one(self.fed as i32)),
             ("image_embeds", self.image.clone()),
             ("rope_shift_start", one(self.shift.start)),
             ("rope_shift_amount", one(self.shift.amount)),

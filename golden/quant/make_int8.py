@@ -1,15 +1,20 @@
-"""Makes int8.safetensors: what coreai-opt stores for f16 weights, per scheme.
+"""Makes int8.safetensors and glm_linears.safetensors: what coreai-opt stores for f16 weights, per scheme.
 
 Run once, by hand, in an environment of its own:
 
     pip install coreai-opt==0.4.0 torch==2.15.0 torchao==0.18.0 numpy safetensors
     python make_int8.py
 
-The tensors: `weights` f16 [R, 32 * B], and for each of `clipped` (symmetric_with_clipping) and `symmetric`
+The tensors of int8.safetensors: `weights` f16 [R, 32 * B], and for each of `clipped` (symmetric_with_clipping) and `symmetric`
 `<scheme>.codes` i8 [R, 32 * B] and `<scheme>.scales` f16 [R, B], as coreai-opt's own fake quantiser yields them for a
-weight in blocks of 32 along the last axis. Versions are in the file's metadata.
+weight in blocks of 32 along the last axis. Versions are in the files' metadata.
+
+glm_linears.safetensors has the same for layers of the trained GLM-OCR checkpoint: `<weight>.codes` and
+`<weight>.scales` of the first 32 rows, and in the metadata under `<weight>` the SHA-256 of all codes followed by all
+scales.
 """
 
+import hashlib
 import importlib.metadata
 from pathlib import Path
 
@@ -18,9 +23,12 @@ import torch
 from coreai_opt.config.spec import CompressionTargetTensor
 from coreai_opt.quantization.spec import PerBlockGranularity, QuantizationScheme, QuantizationSpec
 from coreai_opt.quantization.spec.factory import QuantizationComponentFactory
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 BLOCK = 32
+CHECKPOINT = Path(__file__).parents[1] / "trained" / "glm-ocr-tiny"
+LAYER = "model.language_model.layers.0."
 
 
 def corner_blocks():
@@ -56,7 +64,7 @@ def quantise(weight, scheme):
     return codes.to(torch.int8), scale
 
 
-def main():
+def synthetic():
     weight = weights()
     tensors = {"weights": weight}
     for name, scheme in [
@@ -67,9 +75,41 @@ def main():
         assert torch.equal(scale.to(torch.float16).to(scale.dtype), scale), scale.dtype
         tensors[f"{name}.codes"] = codes
         tensors[f"{name}.scales"] = scale.to(torch.float16).reshape(weight.shape[0], -1)
+    return tensors, {}
+
+
+def read(name):
+    for path in sorted(CHECKPOINT.glob("*.safetensors")):
+        with safe_open(path, "pt") as shard:
+            if name in shard.keys():
+                return shard.get_tensor(name).to(torch.float16)
+    raise KeyError(name)
+
+
+def glm_linears():
+    clipped, symmetric = QuantizationScheme.SYMMETRIC_WITH_CLIPPING, QuantizationScheme.SYMMETRIC
+    gate, up = read(LAYER + "mlp.gate_up_proj.weight").chunk(2)
+    layers = {
+        LAYER + "self_attn.k_proj.weight": (read(LAYER + "self_attn.k_proj.weight"), clipped),
+        LAYER + "mlp.gate_proj.weight": (gate, clipped),
+        LAYER + "mlp.up_proj.weight": (up, clipped),
+        "lm_head.weight": (read("lm_head.weight"), symmetric),
+    }
+    tensors, hashes = {}, {}
+    for name, (weight, scheme) in layers.items():
+        codes, scale = quantise(weight, scheme)
+        scales = scale.to(torch.float16).reshape(weight.shape[0], -1)
+        hashes[name] = hashlib.sha256(codes.numpy().tobytes() + scales.numpy().tobytes()).hexdigest()
+        tensors |= {f"{name}.codes": codes[:BLOCK], f"{name}.scales": scales[:BLOCK]}
+    return tensors, hashes
+
+
+def main():
     versions = {name: importlib.metadata.version(name) for name in ["coreai-opt", "torch", "torchao", "numpy"]}
-    save_file({k: v.contiguous() for k, v in tensors.items()}, Path(__file__).with_name("int8.safetensors"), versions)
-    print(versions, tuple(weight.shape))
+    for file, (tensors, metadata) in {"int8": synthetic(), "glm_linears": glm_linears()}.items():
+        path = Path(__file__).with_name(f"{file}.safetensors")
+        save_file({k: v.contiguous() for k, v in tensors.items()}, path, versions | metadata)
+    print(versions)
 
 
 main()

@@ -29,12 +29,20 @@ pub struct WeightRow {
     pub bytes: u64,
     /// How it is stored: an element type (`f16`), or a scheme and its part (`sym8 codes`).
     pub stored_as: String,
+    /// What people should know about the way it is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Drop {
-    pass: String,
-    reason: String,
+/// A tensor that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drop {
+    /// Name of the pass that left it out.
+    pub pass: String,
+    /// Why.
+    pub reason: String,
+    /// Bytes it has in the checkpoint.
+    pub bytes: u64,
 }
 
 /// What became of one source tensor.
@@ -44,12 +52,7 @@ pub enum Account {
     /// The weights it is part of, by name.
     UsedBy(Vec<String>),
     /// A pass left it out.
-    DroppedBy {
-        /// Name of the pass.
-        pass: String,
-        /// Why.
-        reason: String,
-    },
+    DroppedBy(Drop),
 }
 
 /// Sums of a ledger.
@@ -61,6 +64,8 @@ pub struct Totals {
     pub used: usize,
     /// Those that were left out.
     pub dropped: usize,
+    /// Bytes that these have in the checkpoint.
+    pub dropped_bytes: u64,
     /// Weights written.
     pub weights: usize,
     /// Bytes of all weights, each counted once.
@@ -102,9 +107,9 @@ impl Ledger {
         }
     }
 
-    /// Notes that `pass` left `tensor` out. A tensor that some weight uses all the same counts as used.
-    pub fn dropped(&mut self, tensor: &str, pass: &str, reason: impl Into<String>) {
-        self.dropped.insert(tensor.to_owned(), Drop { pass: pass.to_owned(), reason: reason.into() });
+    /// Notes that `tensor` was left out. A tensor that some weight uses all the same counts as used.
+    pub fn dropped(&mut self, tensor: &str, drop: Drop) {
+        self.dropped.insert(tensor.to_owned(), drop);
     }
 
     /// Closes the ledger over all tensors of the checkpoint.
@@ -116,7 +121,9 @@ impl Ledger {
         let mut unaccounted = Vec::new();
         for tensor in tensors {
             match self.close(tensor) {
-                Some(account) => drop(accounts.insert(tensor.to_owned(), account)),
+                Some(account) => {
+                    accounts.insert(tensor.to_owned(), account);
+                }
                 None => unaccounted.push(tensor),
             }
         }
@@ -133,7 +140,7 @@ impl Ledger {
         let dropped = self.dropped.remove(tensor);
         match self.used.remove(tensor) {
             Some(weights) => Some(Account::UsedBy(weights.into_iter().collect())),
-            None => dropped.map(|Drop { pass, reason }| Account::DroppedBy { pass, reason }),
+            None => dropped.map(Account::DroppedBy),
         }
     }
 }
@@ -152,6 +159,14 @@ impl Accounts {
             .at(|| path.display().to_string())
     }
 
+    /// Adds to what people should know about a weight.
+    pub fn remark(&mut self, weight: &str, remark: &str) {
+        if let Some(row) = self.weights.get_mut(weight) {
+            let before = row.remark.take().map_or_else(String::new, |before| format!("{before}; "));
+            row.remark = Some(before + remark);
+        }
+    }
+
     /// The sums, counted again from what is listed.
     #[must_use]
     pub fn count(&self) -> Totals {
@@ -160,11 +175,16 @@ impl Accounts {
 }
 
 fn totals(accounts: &BTreeMap<String, Account>, weights: &BTreeMap<String, WeightRow>) -> Totals {
-    let used = accounts.values().filter(|account| matches!(account, Account::UsedBy(_))).count();
+    let dropped = accounts.values().filter_map(|account| match account {
+        Account::DroppedBy(drop) => Some(drop.bytes),
+        Account::UsedBy(_) => None,
+    });
+    let dropped: Vec<u64> = dropped.collect();
     Totals {
         tensors: accounts.len(),
-        used,
-        dropped: accounts.len() - used,
+        used: accounts.len() - dropped.len(),
+        dropped: dropped.len(),
+        dropped_bytes: dropped.into_iter().fold(0, u64::saturating_add),
         weights: weights.len(),
         bytes: weights.values().fold(0, |sum: u64, row| sum.saturating_add(row.bytes)),
     }
@@ -190,7 +210,12 @@ mod tests {
     use super::*;
 
     fn row(bytes: u64, stored_as: &str) -> WeightRow {
-        WeightRow { bytes, stored_as: stored_as.to_owned() }
+        WeightRow { bytes, stored_as: stored_as.to_owned(), remark: None }
+    }
+
+    fn mtp() -> Drop {
+        let reason = "layer 2 is beyond num_hidden_layers".to_owned();
+        Drop { pass: "drop-mtp".to_owned(), reason, bytes: 48 }
     }
 
     fn sample() -> Ledger {
@@ -198,26 +223,39 @@ mod tests {
         ledger.used("experts.codes", row(64, "sym8 codes"), ["e.1", "e.0"]).unwrap();
         ledger.used("experts.scales", row(4, "sym8 scales"), ["e.0", "e.1"]).unwrap();
         ledger.used("mask", row(8, "f16"), []).unwrap();
-        ledger.dropped("mtp", "drop-mtp", "layer 2 is beyond num_hidden_layers");
+        ledger.dropped("mtp", mtp());
         ledger
     }
 
     #[test]
     fn every_tensor_is_used_or_dropped_and_every_weight_counts_once() {
         let accounts = sample().finish(["mtp", "e.1", "e.0"]).unwrap();
-        assert_eq!(accounts.totals, Totals { tensors: 3, used: 2, dropped: 1, weights: 3, bytes: 76 });
+        assert_eq!(
+            accounts.totals,
+            Totals { tensors: 3, used: 2, dropped: 1, dropped_bytes: 48, weights: 3, bytes: 76 }
+        );
         let json = serde_json::to_value(&accounts).unwrap();
         let both = serde_json::json!({"used_by": ["experts.codes", "experts.scales"]});
-        let dropped = serde_json::json!({"pass": "drop-mtp", "reason": "layer 2 is beyond num_hidden_layers"});
+        let dropped =
+            serde_json::json!({"pass": "drop-mtp", "reason": "layer 2 is beyond num_hidden_layers", "bytes": 48});
         let tensors = serde_json::json!({"e.0": both, "e.1": both, "mtp": {"dropped_by": dropped}});
         assert_eq!(json["tensors"], tensors);
         assert_eq!(json["weights"]["experts.codes"], serde_json::json!({"bytes": 64, "stored_as": "sym8 codes"}));
     }
 
     #[test]
+    fn remarks_on_a_weight_add_up() {
+        let mut accounts = sample().finish(["mtp", "e.1", "e.0"]).unwrap();
+        accounts.remark("mask", "padded");
+        accounts.remark("mask", "2 values became zero");
+        let mask = serde_json::json!({"bytes": 8, "stored_as": "f16", "remark": "padded; 2 values became zero"});
+        assert_eq!(serde_json::to_value(&accounts.weights["mask"]).unwrap(), mask);
+    }
+
+    #[test]
     fn the_order_of_the_work_does_not_show() {
         let mut other = Ledger::new();
-        other.dropped("mtp", "drop-mtp", "layer 2 is beyond num_hidden_layers");
+        other.dropped("mtp", mtp());
         other.used("mask", row(8, "f16"), []).unwrap();
         other.used("experts.scales", row(4, "sym8 scales"), ["e.1", "e.0"]).unwrap();
         other.used("experts.codes", row(64, "sym8 codes"), ["e.0", "e.1"]).unwrap();

@@ -53,6 +53,10 @@ Examples:
       from a folder, over an older bundle
   aimodel export --model unlimited-ocr --checkpoint built-in --moe native --zip
       a tiny one that runs everywhere, as ./unlimited-ocr-sym8.zip
+  aimodel export --model glm-ocr --quant int8hu --grid 22x31,32x24
+      one set of weights for landscape and portrait pages, as ./glm-ocr-int8hu
+  aimodel export --model glm-ocr --functions dynamic,pf64 --max-context 2048
+      a decoder that takes any number of tokens, beside the one that takes one or 64
 
 Equal input gives equal bytes. The bundle is dated by SOURCE_DATE_EPOCH, or not at all.";
 
@@ -146,6 +150,7 @@ mod tests {
 
     use super::*;
     use crate::export::{CheckpointChoice, MoeForm, Precision};
+    use crate::host::recipe::Variant;
     use crate::quant::Scheme;
 
     #[derive(Debug, Parser)]
@@ -175,14 +180,15 @@ mod tests {
         let request = job("export -m unlimited-ocr").request;
         assert_eq!(request.checkpoint, CheckpointChoice::Default);
         assert_eq!((request.scheme, request.moe, request.precision), (None, None, Precision::F16));
-        assert_eq!((request.image_size, request.cache_length, request.prompt), (None, None, None));
+        assert_eq!((request.image_size, request.max_context, request.prompt), (None, None, None));
+        assert_eq!((request.grids.len(), request.functions.len(), request.prefill_chunk), (0, 0, None));
         assert_eq!((request.threads, request.ignore_index, request.probes.len()), (0, false, 0));
     }
 
     #[test]
     fn what_is_asked_for_reaches_the_request() {
         let line = "export -m m -c built-in --quant sym8 --moe native --precision f32 --image-size 320 \
-                    --cache-length 512 --prompt read --threads 2 --ignore-index --probe a --probe b \
+                    --max-context 512 --prompt read --threads 2 --ignore-index --probe a --probe b \
                     --stop-after static-kv --explain --zip --force";
         let words: Vec<&str> = line.split_whitespace().collect();
         let job = Line::try_parse_from(words).unwrap().options.job(Cancel::default()).unwrap();
@@ -190,10 +196,21 @@ mod tests {
         assert_eq!(request.checkpoint, CheckpointChoice::BuiltIn);
         assert_eq!((request.scheme, request.moe), (Some(Scheme::Sym8), Some(MoeForm::Native)));
         assert_eq!(request.precision, Precision::F32);
-        assert_eq!((request.image_size, request.cache_length), (Some(320), Some(512)));
+        assert_eq!((request.image_size, request.max_context), (Some(320), Some(512)));
         assert_eq!((request.prompt.as_deref(), request.threads, request.ignore_index), (Some("read"), 2, true));
         assert_eq!(request.probes, ["a", "b"]);
         assert_eq!((job.stop_after.as_deref(), job.explain), (Some("static-kv"), true));
         assert!(job.destination.zip && job.destination.force);
+    }
+
+    #[test]
+    fn lists_are_repeated_or_have_commas() {
+        let request =
+            job("export -m glm-ocr --grid 22x31,32x24 --grid 8x16 --functions s1,dynamic --functions pf64").request;
+        let grids: Vec<String> = request.grids.iter().map(ToString::to_string).collect();
+        assert_eq!(grids, ["22x31", "32x24", "8x16"]);
+        assert_eq!(request.functions, [Variant::Step, Variant::Dynamic, Variant::Prefill]);
+        let request = job("export -m glm-ocr --cache-length 512 --prefill-chunk 32").request;
+        assert_eq!((request.max_context, request.prefill_chunk), (Some(512), Some(32)));
     }
 }

@@ -37,6 +37,7 @@ Examples:
   aimodel models                                         what can be exported
   aimodel plan --model unlimited-ocr --quant sym8        what it will take, before it is done
   aimodel export --model unlimited-ocr --quant sym8      writes ./unlimited-ocr-sym8
+  aimodel export --model glm-ocr --grid 22x31,32x24      writes ./glm-ocr-int8hu
   aimodel read --bundle unlimited-ocr-sym8 --image page.png";
 
 #[derive(Debug, Subcommand)]

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::export::{CheckpointChoice, ExportRequest, MoeForm, Precision};
+use crate::grid::Grid;
+use crate::host::recipe::Variant;
 use crate::quant::Scheme;
 
 /// How much is printed, and in what form.
@@ -47,18 +49,32 @@ pub(super) struct ModelOptions {
     /// How weights are stored [default: the model's own]
     #[arg(long, value_name = "SCHEME", help_heading = "Model options")]
     pub quant: Option<Quant>,
-    /// How the routed experts run [default: the model's own]
+    /// How the routed experts run; unlimited-ocr [default: metal where it can be]
     #[arg(long, value_name = "FORM", help_heading = "Model options")]
     pub moe: Option<Moe>,
     /// Element type of activations and of weights that are not quantised
     #[arg(long, value_name = "TYPE", default_value = "f16", help_heading = "Model options")]
     pub precision: Float,
-    /// Side of the square page image, in pixels [default: the model's own]
+    /// Side of the square page image, in pixels; unlimited-ocr [default: 640]
     #[arg(long, value_name = "PIXELS", help_heading = "Model options")]
     pub image_size: Option<NonZeroUsize>,
-    /// Positions of the key/value cache: prompt and answer together [default: the model's own]
+    /// Rows and columns of visual tokens; glm-ocr [default: 22x31]
+    ///
+    /// A token is 28 x 28 pixels. Several grids, repeated or with commas between, are functions over the same weights:
+    /// a page is read with the grid that fits it best. The first one is the default.
+    #[arg(long, value_name = "ROWSxCOLUMNS", value_delimiter = ',', help_heading = "Model options")]
+    pub grid: Vec<Grid>,
+    /// Forms of the decoder; glm-ocr [default: pf64]
+    ///
+    /// Several, repeated or with commas between, are functions over the same weights.
+    #[arg(long, value_name = "FORM", value_delimiter = ',', help_heading = "Model options")]
+    pub functions: Vec<Form>,
+    /// Tokens of the prompt that are read at once; glm-ocr with pf64 [default: 64]
     #[arg(long, value_name = "TOKENS", help_heading = "Model options")]
-    pub cache_length: Option<NonZeroUsize>,
+    pub prefill_chunk: Option<NonZeroUsize>,
+    /// Positions of the key/value cache: prompt and answer together [default: the model's own]
+    #[arg(long, value_name = "TOKENS", alias = "cache-length", help_heading = "Model options")]
+    pub max_context: Option<NonZeroUsize>,
     /// Text of the prompt after the image [default: the model's own]
     #[arg(long, value_name = "TEXT", help_heading = "Model options")]
     pub prompt: Option<String>,
@@ -80,6 +96,12 @@ pub(super) enum Quant {
     Fp16,
     /// Routed experts as 8-bit codes in blocks of 32, everything else in half precision
     Sym8,
+    /// Linear layers but the head as 8-bit codes in blocks of 32, as coreai-opt makes them
+    #[value(name = "int8lin")]
+    Int8Lin,
+    /// As int8lin, and the head too, with scales that clip nothing
+    #[value(name = "int8hu")]
+    Int8Hu,
 }
 
 /// How the routed experts run.
@@ -89,6 +111,17 @@ pub(super) enum Moe {
     Metal,
     /// Standard operations; runs everywhere
     Native,
+}
+
+/// Forms of the decoder of GLM-OCR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// One function for any number of tokens
+    Dynamic,
+    /// One function for one token
+    S1,
+    /// A function for one token, and one for a chunk of the prompt
+    Pf64,
 }
 
 /// Element type of activations.
@@ -122,22 +155,23 @@ pub(super) enum RuntimeChoice {
     Coreai,
 }
 
-impl Quant {
-    /// The name on the command line.
-    #[cfg(test)]
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Fp16 => "fp16",
-            Self::Sym8 => "sym8",
-        }
-    }
-}
-
 impl From<Quant> for Scheme {
     fn from(quant: Quant) -> Self {
         match quant {
             Quant::Fp16 => Self::Fp16,
             Quant::Sym8 => Self::Sym8,
+            Quant::Int8Lin => Self::Int8Lin,
+            Quant::Int8Hu => Self::Int8Hu,
+        }
+    }
+}
+
+impl From<Form> for Variant {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Dynamic => Self::Dynamic,
+            Form::S1 => Self::Step,
+            Form::Pf64 => Self::Prefill,
         }
     }
 }
@@ -171,7 +205,10 @@ impl ModelOptions {
             moe: self.moe.map(Into::into),
             precision: self.precision.into(),
             image_size: self.image_size.map(NonZeroUsize::get),
-            cache_length: self.cache_length.map(NonZeroUsize::get),
+            grids: self.grid.clone(),
+            functions: self.functions.iter().copied().map(Into::into).collect(),
+            prefill_chunk: self.prefill_chunk.map(NonZeroUsize::get),
+            max_context: self.max_context.map(NonZeroUsize::get),
             prompt: self.prompt.clone(),
             probes: self.probe.clone(),
             verify_passes: self.verify_passes,
@@ -233,8 +270,10 @@ mod tests {
 
     #[test]
     fn scheme_names_are_the_words_of_the_command_line() {
+        let words: Vec<Scheme> = Quant::value_variants().iter().map(|quant| (*quant).into()).collect();
+        assert_eq!(words, Scheme::ALL);
         for quant in Quant::value_variants() {
-            assert_eq!(quant.to_possible_value().unwrap().get_name(), quant.name());
+            assert_eq!(quant.to_possible_value().unwrap().get_name(), Scheme::from(*quant).name());
         }
     }
 }

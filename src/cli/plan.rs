@@ -1,5 +1,6 @@
 //! `aimodel plan`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use clap::Args;
@@ -10,7 +11,7 @@ use super::failure::Failure;
 use super::help;
 use super::options::{ModelOptions, OutputOptions};
 use super::output::Output;
-use crate::export::{Blueprint, PassReport, Plan, WeightReport};
+use crate::export::{Blueprint, DroppedReport, PassReport, Plan, WeightReport};
 
 /// Say what an export will take and make, without doing it
 ///
@@ -31,7 +32,8 @@ const EXAMPLES: &str = "\
 Examples:
   aimodel plan --model unlimited-ocr --quant sym8
   aimodel plan --model unlimited-ocr --checkpoint ./Unlimited-OCR --explain
-  aimodel plan --model unlimited-ocr --json";
+  aimodel plan --model glm-ocr --quant int8hu --grid 22x31,32x24
+  aimodel plan --model glm-ocr --functions dynamic --json";
 
 pub(super) fn run(options: &Options, output: &mut Output) -> Result<(), Failure> {
     let blueprint = Blueprint::new(&options.model.request())?;
@@ -60,8 +62,8 @@ impl fmt::Display for Report {
             HumanBytes(plan.total_bytes)
         )?;
         for asset in &plan.assets {
-            let functions = asset.functions.join(", ");
-            writeln!(f, "\n{} ({functions}): {} bytes, {} weights", asset.name, asset.bytes, asset.weights.len())?;
+            writeln!(f, "\n{}: {} bytes, {} weights", asset.name, asset.bytes, asset.weights.len())?;
+            asset.functions.iter().try_for_each(|function| writeln!(f, "  function {function}"))?;
             write_weights(f, &asset.weights)?;
             if self.explain {
                 write_passes(f, &asset.passes)?;
@@ -69,24 +71,39 @@ impl fmt::Display for Report {
         }
         writeln!(f, "\nhost tensors")?;
         write_weights(f, &plan.host_tensors)?;
-        for dropped in &plan.dropped {
-            writeln!(f, "\ndropped by `{}`: {}\n  {}", dropped.pass, dropped.tensor, dropped.reason)?;
-        }
+        write_dropped(f, &plan.dropped)?;
         plan.notes.iter().try_for_each(|note| writeln!(f, "\nnote: {note}"))
     }
 }
 
 fn write_weights(f: &mut fmt::Formatter<'_>, weights: &[WeightReport]) -> fmt::Result {
+    let width = weights.iter().map(|weight| weight.stored_as.len()).fold(12, usize::max);
     for weight in weights {
         let WeightReport { name, stored_as, shape, bytes, functions, .. } = weight;
-        write!(f, "  {bytes:>12}  {stored_as:<12}  {:<18}  {name}", format!("{shape:?}"))?;
-        if let Some(from) = &weight.padded_from {
-            write!(f, "  padded from {from:?}")?;
+        write!(f, "  {bytes:>12}  {stored_as:<width$}  {:<18}  {name}", format!("{shape:?}"))?;
+        match (&weight.remark, &weight.padded_from) {
+            (Some(remark), _) => write!(f, "  {remark}")?,
+            (None, Some(from)) => write!(f, "  padded from {from:?}")?,
+            (None, None) => {}
         }
         if functions.len() > 1 {
             write!(f, "  shared by {}", functions.join(", "))?;
         }
         writeln!(f)?;
+    }
+    Ok(())
+}
+
+/// Tensors that one pass drops for one reason stand together.
+fn write_dropped(f: &mut fmt::Formatter<'_>, dropped: &[DroppedReport]) -> fmt::Result {
+    let mut groups: BTreeMap<(&str, &str), Vec<&DroppedReport>> = BTreeMap::new();
+    for tensor in dropped {
+        groups.entry((&tensor.pass, &tensor.reason)).or_default().push(tensor);
+    }
+    for ((pass, reason), tensors) in groups {
+        let bytes: u64 = tensors.iter().map(|tensor| tensor.bytes).sum();
+        writeln!(f, "\ndropped by `{pass}`: {bytes} bytes, {} tensors\n  {reason}", tensors.len())?;
+        tensors.iter().try_for_each(|tensor| writeln!(f, "  {:>12}  {}", tensor.bytes, tensor.tensor))?;
     }
     Ok(())
 }

@@ -10,7 +10,9 @@ use super::help;
 use super::options::{OutputOptions, RuntimeChoice, RuntimeOptions};
 use super::output::Output;
 use super::progress::Bar;
+use super::runtime::variant;
 use crate::bundle::Bundle;
+use crate::host::recipe::Variant;
 use crate::runtime::coreai::interpreter;
 use crate::verify::{self, Judge, verify};
 
@@ -28,6 +30,9 @@ pub(super) struct Options {
     /// Tokens to decode after the prompt
     #[arg(long, value_name = "N", default_value_t = verify::Options::STEPS)]
     steps: NonZeroUsize,
+    /// The functions that read the prompt, where a bundle has several [default: the quickest there are]
+    #[arg(long, value_name = "FORM", value_parser = variant())]
+    functions: Option<Variant>,
     #[command(flatten)]
     runtime: RuntimeOptions,
     #[command(flatten)]
@@ -53,6 +58,6 @@ impl Options {
             RuntimeChoice::Eval => Judge::Reference,
             RuntimeChoice::Coreai => Judge::CoreAi(interpreter(self.runtime.python.as_deref())),
         };
-        verify::Options { steps: self.steps, ..verify::Options::new(judge) }
+        verify::Options { steps: self.steps, functions: self.functions, ..verify::Options::new(judge) }
     }
 }

@@ -20,6 +20,7 @@ pub fn folds(op: &Op) -> bool {
             | Op::Conv3d { .. }
             | Op::Linear
             | Op::Attention { .. }
+            | Op::CachedAttention { .. }
             | Op::RoutedExperts { .. }
             | Op::StackedExperts
             | Op::GatherQmm

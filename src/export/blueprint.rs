@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pipeline::{self, Choices};
 use super::source::{self, Source};
-use super::{ExportRequest, Family, Manifest, MoeForm, Precision, unlimited_ocr};
+use super::{ExportRequest, Family, Manifest, MoeForm, Precision, glm_ocr, unlimited_ocr};
 use crate::aicode::{self, Lowered};
-use crate::bundle::{Accounts, Compression, Kind, Language, Ledger, Metadata, SourceDate, WeightRow};
+use crate::bundle::{Accounts, Compression, Drop, Kind, Language, Ledger, Metadata, SourceDate, WeightRow};
 use crate::error::At;
 use crate::graph::{FunctionResult, FunctionRole, Module};
 use crate::host::recipe::Recipe as HostRecipe;
@@ -30,8 +30,10 @@ pub(super) struct Parts {
     pub(super) recipe: HostRecipe,
     /// Tensors the model does not run.
     pub(super) dropped: Vec<Unused>,
-    /// Files copied byte for byte: path in the bundle and contents.
+    /// Files beside the assets: path in the bundle and contents.
     pub(super) files: Vec<(String, Vec<u8>)>,
+    /// What the export tells of the checkpoint, as sentences.
+    pub(super) notes: Vec<String>,
 }
 
 /// One asset as it will be written.
@@ -83,6 +85,7 @@ struct Opened {
 
 impl Opened {
     fn new(manifest: Manifest, request: &ExportRequest) -> Result<Self> {
+        request.check_options(&manifest)?;
         let scheme = chosen_scheme(request, &manifest)?;
         let moe = chosen_moe(request, scheme)?;
         let source = source::open(request, &manifest)?;
@@ -104,13 +107,14 @@ impl Blueprint {
     /// When the request, the checkpoint or both together cannot be exported.
     pub fn new(request: &ExportRequest) -> Result<Self> {
         let Opened { manifest, scheme, moe, source, parts } = Opened::new(Manifest::find(&request.model)?, request)?;
-        let choices = Choices { scheme, moe, prove: request.verify_passes, stop_after: None };
+        let kv = manifest.default_kv()?;
+        let choices = Choices { scheme, moe, kv, prove: request.verify_passes, stop_after: None };
         let mut assets = Vec::new();
         for (name, module) in parts.assets {
             assets.push(plan_asset(name, module, &manifest, (choices, &request.probes)).at(|| name)?);
         }
         let accounts = account(&source, &assets, (&parts.host_tensors, &parts.host_weights), &parts.dropped)?;
-        let notes = source.note.iter().chain(source.checkpoint.warnings()).cloned().collect();
+        let notes = source.note.iter().chain(source.checkpoint.warnings()).chain(&parts.notes).cloned().collect();
         Ok(Self {
             manifest,
             scheme,
@@ -188,7 +192,7 @@ pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
         pipeline::run(
             &mut module,
             pass_list(&manifest, name),
-            Choices { scheme, moe, prove: request.verify_passes, stop_after: Some(last) },
+            Choices { scheme, moe, kv: manifest.default_kv()?, prove: request.verify_passes, stop_after: Some(last) },
         )?;
         text += &format!("// {name}\n{}", module.text());
     }
@@ -241,8 +245,9 @@ fn chosen_moe(request: &ExportRequest, scheme: Scheme) -> Result<MoeForm> {
 }
 
 fn parts(request: &ExportRequest, manifest: &Manifest, source: &Source) -> Result<Parts> {
-    match manifest.family {
-        Family::UnlimitedOcr => unlimited_ocr::parts(request, manifest, &source.checkpoint),
+    match &manifest.family {
+        Family::UnlimitedOcr(own) => unlimited_ocr::parts(request, (manifest, own), &source.checkpoint),
+        Family::GlmOcr(own) => glm_ocr::parts(request, (manifest, own), &source.checkpoint),
     }
 }
 
@@ -290,13 +295,15 @@ fn account(
         enter(&mut ledger, path, host_weights, *id)?;
     }
     for unused in dropped {
-        ledger.dropped(&unused.tensor, unused.pass, unused.reason);
+        let bytes = source.checkpoint.tensor(&unused.tensor).map_or(0, |tensor| tensor.bytes());
+        ledger.dropped(&unused.tensor, Drop { pass: unused.pass.to_owned(), reason: unused.reason.to_owned(), bytes });
     }
     ledger.finish(source.checkpoint.tensors().map(|tensor| &*tensor.name))
 }
 
 fn enter(ledger: &mut Ledger, name: &str, weights: &Weights, id: WeightId) -> Result<()> {
-    let row = WeightRow { bytes: weights.bytes(id), stored_as: stored_as(weights, id) };
+    let remark = weights.remark(id).map(str::to_owned);
+    let row = WeightRow { bytes: weights.bytes(id), stored_as: stored_as(weights, id), remark };
     let sources = weights.sources(id);
     ledger.used(name, row, sources.iter().map(|&source| &*weights.tensor(source).name))
 }
@@ -304,8 +311,8 @@ fn enter(ledger: &mut Ledger, name: &str, weights: &Weights, id: WeightId) -> Re
 /// How a weight is stored: `f16`, `sym8 codes`.
 pub(super) fn stored_as(weights: &Weights, id: WeightId) -> String {
     match weights.recipe(id) {
-        Recipe::Codes { code, .. } => format!("{code} codes"),
-        Recipe::Scales { code, .. } => format!("{code} scales"),
+        Recipe::Codes { coding, .. } => format!("{coding} codes"),
+        Recipe::Scales { coding, .. } => format!("{coding} scales"),
         _ => weights.element(id).to_string(),
     }
 }

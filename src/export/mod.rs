@@ -5,17 +5,27 @@
 
 mod blueprint;
 mod built_in;
+mod chat_template;
+mod context;
+mod end_of_turn;
+mod glm_ocr;
 mod manifest;
 mod pipeline;
 mod plan;
 mod request;
 mod run;
 mod source;
+mod stop_tokens;
 mod stream;
+mod target;
+mod tokenizer_files;
 mod unlimited_ocr;
 
 pub use blueprint::{AssetPlan, Blueprint, graphs_after};
-pub use manifest::{Family, Manifest};
-pub use plan::{AssetReport, DroppedReport, PassReport, Plan, WeightReport, pass_reports};
+pub use manifest::{Family, GlmOcrSettings, Manifest, UnlimitedOcrSettings};
+pub use plan::{
+    AssetReport, DroppedReport, FunctionReport, PassReport, Plan, SymbolReport, WeightReport, pass_reports,
+};
 pub use request::{CheckpointChoice, Destination, ExportRequest, MoeForm, Precision};
 pub use run::{ExportReport, Surroundings, export, export_explained};
+pub use target::{Compute, Statement, Target, Verdict};

@@ -3,7 +3,7 @@
 use super::MoeForm;
 use crate::error::At;
 use crate::graph::Module;
-use crate::passes::{self, Entry, Outcome, Pass, PassLog};
+use crate::passes::{self, Entry, KvForm, Outcome, Pass, PassLog};
 use crate::quant::{BlockCode, Part, Scheme};
 use crate::{Error, Result};
 
@@ -12,6 +12,7 @@ use crate::{Error, Result};
 pub(super) struct Choices<'r> {
     pub(super) scheme: Scheme,
     pub(super) moe: MoeForm,
+    pub(super) kv: KvForm,
     /// Run the functions before and after each pass.
     pub(super) prove: bool,
     /// Stop after this pass of whichever asset has it.
@@ -48,6 +49,7 @@ fn select(name: &str, choices: Choices<'_>) -> Result<Selected> {
         "fold-constants" => run(Box::new(passes::FoldConstants)),
         "bake-conv" => run(Box::new(passes::BakeConv)),
         "cancel-transposes" => run(Box::new(passes::CancelTransposes)),
+        "split-gate-up" => run(Box::new(passes::SplitGateUp)),
         "stack-experts" => run(Box::new(passes::StackExperts)),
         "quantise-experts" => match choices.scheme.code_for(Part::RoutedExpert) {
             Some(code) => run(Box::new(quantise_experts(code))),
@@ -57,7 +59,7 @@ fn select(name: &str, choices: Choices<'_>) -> Result<Selected> {
         "metalize-moe" => Ok(Selected::Skip("metalize-moe", "the native form was asked for")),
         "gather-moe" if choices.moe == MoeForm::Native => run(Box::new(passes::GatherMoe)),
         "gather-moe" => Ok(Selected::Skip("gather-moe", "the Metal form was asked for")),
-        "static-kv" => run(Box::new(passes::StaticKv)),
+        "static-kv" => run(Box::new(passes::StaticKv { form: choices.kv })),
         "externalize" => run(Box::new(passes::Externalize)),
         "lower-linear" => run(Box::new(passes::LowerLinear)),
         "dead-code" => run(Box::new(passes::DeadCode)),

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::blueprint::{AssetPlan, Blueprint, stored_as};
-use crate::bundle::Account;
-use crate::graph::Op;
+use crate::bundle::{Account, Drop};
+use crate::graph::{Dim, Function, Op};
 use crate::passes::{Entry, PassLog};
 use crate::weights::{Recipe, WeightId, Weights};
 
@@ -35,11 +35,44 @@ pub struct AssetReport {
     /// Bytes of its program file, exactly.
     pub bytes: u64,
     /// Its functions.
-    pub functions: Vec<String>,
+    pub functions: Vec<FunctionReport>,
     /// Its weights, in the order they are written.
     pub weights: Vec<WeightReport>,
     /// What each pass did.
     pub passes: Vec<PassReport>,
+}
+
+/// A function that applications call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FunctionReport {
+    /// Its name.
+    pub name: String,
+    /// Extents that the caller chooses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub symbols: Vec<SymbolReport>,
+}
+
+/// An extent that the caller of a function chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SymbolReport {
+    /// Its name.
+    pub name: String,
+    /// The smallest.
+    pub min: usize,
+    /// The largest.
+    pub max: usize,
+}
+
+/// The name, and the bounds of what the caller chooses: `dynamic (query 1..=4096, total 1..=4096)`.
+impl std::fmt::Display for FunctionReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)?;
+        if self.symbols.is_empty() {
+            return Ok(());
+        }
+        let bounds = |symbol: &SymbolReport| format!("{} {}..={}", symbol.name, symbol.min, symbol.max);
+        write!(f, " ({})", self.symbols.iter().map(bounds).collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// What a pass did.
@@ -80,6 +113,9 @@ pub struct WeightReport {
     pub bytes: u64,
     /// Tensors of the checkpoint it is made of.
     pub sources: usize,
+    /// What people should know about the way it is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
     /// Functions that use it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<String>,
@@ -94,6 +130,8 @@ pub struct DroppedReport {
     pub pass: String,
     /// Why.
     pub reason: String,
+    /// Bytes it has in the checkpoint.
+    pub bytes: u64,
 }
 
 impl Plan {
@@ -120,12 +158,24 @@ fn asset_report(asset: &AssetPlan) -> AssetReport {
     AssetReport {
         name: asset.name.to_owned(),
         bytes: asset.layout.total_bytes,
-        functions: asset.module.entries().map(|f| f.name.clone()).collect(),
+        functions: asset.module.entries().map(function_report).collect(),
         weights: resources
             .map(|(resource, &id)| weight_report(resource.key.to_string(), weights, id, users(asset, id)))
             .collect(),
         passes: pass_reports(&asset.log),
     }
+}
+
+fn function_report(function: &Function) -> FunctionReport {
+    let mut symbols: Vec<SymbolReport> = Vec::new();
+    for dim in function.parameters.iter().flat_map(|parameter| &function.nodes[parameter.value.index()].ty.shape) {
+        if let Dim::Symbol(symbol) = dim
+            && symbols.iter().all(|known| *known.name != *symbol.name)
+        {
+            symbols.push(SymbolReport { name: symbol.name.to_string(), min: symbol.min, max: symbol.max });
+        }
+    }
+    FunctionReport { name: function.name.clone(), symbols }
 }
 
 /// What each pass did, as text.
@@ -157,6 +207,7 @@ fn weight_report(name: String, weights: &Weights, id: WeightId, functions: Vec<S
         padded_from: padded_from(weights, id),
         bytes: weights.bytes(id),
         sources: weights.sources(id).len(),
+        remark: weights.remark(id).map(str::to_owned),
         functions,
     }
 }
@@ -172,8 +223,8 @@ fn padded_from(weights: &Weights, id: WeightId) -> Option<Vec<usize>> {
 
 fn dropped(blueprint: &Blueprint) -> Vec<DroppedReport> {
     let report = |(tensor, account): (&String, &Account)| match account {
-        Account::DroppedBy { pass, reason } => {
-            Some(DroppedReport { tensor: tensor.clone(), pass: pass.clone(), reason: reason.clone() })
+        Account::DroppedBy(Drop { pass, reason, bytes }) => {
+            Some(DroppedReport { tensor: tensor.clone(), pass: pass.clone(), reason: reason.clone(), bytes: *bytes })
         }
         Account::UsedBy(_) => None,
     };

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::ElementType;
+use super::{Family, Manifest};
+use crate::grid::Grid;
+use crate::host::recipe::Variant;
 use crate::quant::Scheme;
+use crate::{ElementType, Error, Result};
 
 /// Where the checkpoint is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +50,10 @@ impl Precision {
     }
 }
 
-/// One export, as asked for. `None` means the default of the model's manifest.
+/// One export, as asked for. `None`, and an empty list, mean the default of the model's manifest.
 #[derive(Debug, Clone)]
 pub struct ExportRequest {
-    /// Name of a manifest: `unlimited-ocr`.
+    /// Name of a manifest: `unlimited-ocr`, `glm-ocr`.
     pub model: String,
     /// Where the weights come from.
     pub checkpoint: CheckpointChoice,
@@ -58,14 +61,20 @@ pub struct ExportRequest {
     pub ignore_index: bool,
     /// How weights are stored.
     pub scheme: Option<Scheme>,
-    /// How routed experts run.
+    /// How routed experts run; for models that have some.
     pub moe: Option<MoeForm>,
     /// Element type of activations.
     pub precision: Precision,
-    /// Side of the square page image in pixels.
+    /// Side of the page image in pixels; for models that take a square one.
     pub image_size: Option<usize>,
+    /// Grids of visual tokens, the default one first; for models that take pages of several shapes.
+    pub grids: Vec<Grid>,
+    /// Variants of the decoder; for models that have several.
+    pub functions: Vec<Variant>,
+    /// Tokens of the prompt that are read at once; for models that read it in chunks.
+    pub prefill_chunk: Option<usize>,
     /// Positions of the key/value cache.
-    pub cache_length: Option<usize>,
+    pub max_context: Option<usize>,
     /// Text of the prompt after the image.
     pub prompt: Option<String>,
     /// Labelled values to return besides the results (`all` for every one); such bundles are marked as debug.
@@ -87,11 +96,38 @@ impl ExportRequest {
             moe: None,
             precision: Precision::F16,
             image_size: None,
-            cache_length: None,
+            grids: Vec::new(),
+            functions: Vec::new(),
+            prefill_chunk: None,
+            max_context: None,
             prompt: None,
             probes: Vec::new(),
             verify_passes: false,
             threads: 0,
+        }
+    }
+
+    /// Refuses an option that the model has no use for: nothing that is asked for is passed over.
+    ///
+    /// # Errors
+    /// When there is one; the hint says what to use in its place.
+    pub(super) fn check_options(&self, manifest: &Manifest) -> Result<()> {
+        let unused: &[(&str, bool, &str)] = match manifest.family {
+            Family::UnlimitedOcr(_) => &[
+                ("--grid", !self.grids.is_empty(), "its page is a square: use `--image-size PIXELS`"),
+                ("--functions", !self.functions.is_empty(), "it has `prefill` and `decode`, and no other form"),
+                ("--prefill-chunk", self.prefill_chunk.is_some(), "its `prefill` reads the whole prompt at once"),
+            ],
+            Family::GlmOcr(_) => &[
+                ("--image-size", self.image_size.is_some(), "its page is a grid: use `--grid ROWSxCOLUMNS`"),
+                ("--moe", self.moe.is_some(), "it has no experts: leave the option out"),
+            ],
+        };
+        match unused.iter().find(|(_, given, _)| *given) {
+            Some((option, _, hint)) => {
+                Err(Error::input(format!("`{}` has no use for this option", manifest.name)).at(*option).hint(*hint))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -105,4 +141,36 @@ pub struct Destination {
     pub zip: bool,
     /// Replace a bundle that is there.
     pub force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_another_family_is_refused_with_what_to_use_in_its_place() {
+        let grid = Grid::new(22, 31).unwrap();
+        let of = |model: &str| ExportRequest::new(model);
+        for (request, option, hint) in [
+            (ExportRequest { image_size: Some(640), ..of("glm-ocr") }, "--image-size", "--grid"),
+            (ExportRequest { moe: Some(MoeForm::Native), ..of("glm-ocr") }, "--moe", "no experts"),
+            (ExportRequest { grids: vec![grid], ..of("unlimited-ocr") }, "--grid", "--image-size"),
+            (ExportRequest { functions: vec![Variant::Step], ..of("unlimited-ocr") }, "--functions", "decode"),
+            (ExportRequest { prefill_chunk: Some(8), ..of("unlimited-ocr") }, "--prefill-chunk", "whole prompt"),
+        ] {
+            let error = request.check_options(&Manifest::find(&request.model).unwrap()).unwrap_err();
+            let expected = format!("{option}: `{}` has no use for this option", request.model);
+            assert_eq!(error.to_string(), expected);
+            assert!(error.hint_text().is_some_and(|text| text.contains(hint)), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_own_family_pass() {
+        let request = ExportRequest { image_size: Some(640), moe: Some(MoeForm::Native), ..ExportRequest::new("") };
+        request.check_options(&Manifest::find("unlimited-ocr").unwrap()).unwrap();
+        let request =
+            ExportRequest { prefill_chunk: Some(8), functions: vec![Variant::Step], ..ExportRequest::new("") };
+        request.check_options(&Manifest::find("glm-ocr").unwrap()).unwrap();
+    }
 }

@@ -85,15 +85,17 @@ fn write(
     for asset in &blueprint.assets {
         progress.begin(asset.name, asset.layout.total_bytes);
         let flushed = write_asset(&folder, asset, date, work)?;
-        lost.extend(flushed_warnings(asset, &flushed));
+        lost.extend(lost_by_name(asset, &flushed));
         progress.end();
         assets.push((asset.name.to_owned(), asset.layout.total_bytes));
     }
-    write_host_tensors(&folder, blueprint, work)?;
+    lost.extend(write_host_tensors(&folder, blueprint, work)?);
     write_small_files(&folder, blueprint, date)?;
+    write_ledger(&folder, blueprint, &lost)?;
     progress.begin("check", 0);
     read_back(&folder, blueprint).map_err(|e| e.hint("this is a fault of aimodel: please report it"))?;
     progress.end();
+    let lost = lost.iter().map(|(weight, count)| format!("{weight}: {}", flushed_remark(*count)));
     let warnings = blueprint.notes.iter().chain(staging.warnings()).cloned().chain(lost).collect();
     let output = staging.publish(cancel)?;
     Ok(ExportReport { output, assets, warnings })
@@ -103,12 +105,17 @@ fn thread_count(asked: usize) -> usize {
     if asked > 0 { asked } else { std::thread::available_parallelism().map_or(1, usize::from) }
 }
 
-/// Says which weights lost values that half precision cannot tell from zero.
-fn flushed_warnings(asset: &AssetPlan, flushed: &Flushed) -> Vec<String> {
+/// Weights that lost values which half precision cannot tell from zero, by their names in the ledger, and how many.
+type Lost = Vec<(String, u64)>;
+
+fn lost_by_name(asset: &AssetPlan, flushed: &Flushed) -> Lost {
     let resources = asset.lowered.program.resources.iter().zip(&asset.lowered.weights);
-    let lost = resources.filter_map(|(resource, id)| Some((&resource.key, flushed.get(id)?)));
-    lost.map(|(key, count)| format!("{}/{key}: {count} values too small for half precision became zero", asset.name))
-        .collect()
+    let lost = resources.filter_map(|(resource, id)| Some((&resource.key, *flushed.get(id)?)));
+    lost.map(|(key, count)| (format!("{}/{key}", asset.name), count)).collect()
+}
+
+fn flushed_remark(count: u64) -> String {
+    format!("{count} values too small for half precision became zero")
 }
 
 fn write_asset(folder: &Path, asset: &AssetPlan, date: Option<SourceDate>, work: Work<'_>) -> Result<Flushed> {
@@ -137,20 +144,22 @@ impl Sink for AssetSink {
     }
 }
 
-fn write_host_tensors(folder: &Path, blueprint: &Blueprint, work: Work<'_>) -> Result<()> {
+fn write_host_tensors(folder: &Path, blueprint: &Blueprint, work: Work<'_>) -> Result<Lost> {
+    let mut lost = Lost::new();
     let weights = &blueprint.host_weights;
     let total = blueprint.host_tensors.iter().map(|(_, id)| weights.bytes(*id)).sum();
     work.progress.begin("host tensors", total);
-    for (path, id) in &blueprint.host_tensors {
-        let path = folder.join(path);
+    for (name, id) in &blueprint.host_tensors {
+        let path = folder.join(name);
         create_parent(&path)?;
         let file = File::create(&path).map_err(|e| Error::io(&path, &e))?;
         let mut sink = FileSink { file: BufWriter::new(file), path };
-        stream::write(weights, &[*id], &mut sink, work)?;
+        let flushed = stream::write(weights, &[*id], &mut sink, work)?;
         sink.file.flush().map_err(|e| Error::io(&sink.path, &e))?;
+        lost.extend(flushed.get(id).map(|count| (name.clone(), *count)));
     }
     work.progress.end();
-    Ok(())
+    Ok(lost)
 }
 
 struct FileSink {
@@ -176,8 +185,13 @@ fn write_small_files(folder: &Path, blueprint: &Blueprint, date: Option<SourceDa
         create_parent(&path)?;
         std::fs::write(&path, bytes).map_err(|e| Error::io(&path, &e))?;
     }
-    write_json(&folder.join(LEDGER), &blueprint.accounts)?;
     write_json(&folder.join(METADATA), &blueprint.metadata(date))
+}
+
+fn write_ledger(folder: &Path, blueprint: &Blueprint, lost: &Lost) -> Result<()> {
+    let mut accounts = blueprint.accounts.clone();
+    lost.iter().for_each(|(weight, count)| accounts.remark(weight, &flushed_remark(*count)));
+    write_json(&folder.join(LEDGER), &accounts)
 }
 
 fn create_parent(path: &Path) -> Result<()> {

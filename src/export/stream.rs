@@ -98,10 +98,10 @@ fn schedule(weights: &Weights, list: &[WeightId]) -> (Vec<Step>, Vec<Job>) {
 
 /// Whether these are the scales of codes that are made before.
 fn is_kept(weights: &Weights, before: &[WeightId], recipe: &Recipe) -> bool {
-    let Recipe::Scales { of, code } = recipe else {
+    let Recipe::Scales { of, coding } = recipe else {
         return false;
     };
-    before.iter().any(|&id| *weights.recipe(id) == Recipe::Codes { of: *of, code: *code })
+    before.iter().any(|&id| *weights.recipe(id) == Recipe::Codes { of: *of, coding: *coding })
 }
 
 /// Makes chunks until they are all made or nobody waits for them.
@@ -161,8 +161,8 @@ impl Writing<'_> {
         if chunk.flushed > 0 {
             *self.flushed.entry(job.weight).or_default() += chunk.flushed;
         }
-        if let Recipe::Codes { of, code } = self.weights.recipe(job.weight) {
-            let scales = Recipe::Scales { of: *of, code: *code };
+        if let Recipe::Codes { of, coding } = self.weights.recipe(job.weight) {
+            let scales = Recipe::Scales { of: *of, coding: *coding };
             self.kept.entry(scales).or_default().extend_from_slice(&chunk.scales);
         }
         Ok(chunk)

@@ -1,35 +1,27 @@
 //! Unlimited-OCR: which graphs, host tensors and contract its checkpoint gives.
 
 use super::blueprint::{Parts, asset_path};
-use super::{ExportRequest, Manifest};
+use super::manifest::{ImageToken, UnlimitedOcrSettings};
+use super::tokenizer_files::{self, TOKENIZER, TokenizerFiles};
+use super::{ExportRequest, Manifest, context, stop_tokens};
 use crate::checkpoint::{Checkpoint, Json};
 use crate::error::At;
 use crate::graph::Module;
 use crate::grid::Grid;
 use crate::host::prompt::Prompt;
 use crate::host::recipe::{
-    Arrangement, CacheRecipe, DecoderAsset, DecodingRecipe, HostTensorFile, HostTensors, ImageMode, ImageRecipe,
-    NgramRecipe, PromptRecipe, Recipe, StopToken, VisionAsset, VisualRecipe,
+    Arrangement, CacheRecipe, Contract, DecoderAsset, DecodingRecipe, EmbeddingsContract, HostTensorFile, HostTensors,
+    ImageMode, ImageRecipe, PromptRecipe, Recipe, StopToken, VisionAsset, VisualRecipe,
 };
 use crate::host::tokenizer::Tokenizer;
 use crate::models::{Loader, deep_encoder, deepseek_v2};
 use crate::weights::{WeightId, Weights};
 use crate::{ElementType, Error, Result};
 
-/// Tokenizer files copied where they are there; the first one has to be.
-const TOKENIZER_FILES: &[&str] = &[
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "generation_config.json",
-    "processor_config.json",
-    "chat_template.jinja",
-];
-
 /// What config.json, the tokenizer and the request decide together.
 struct Settings<'r> {
     manifest: &'r Manifest,
+    own: &'r UnlimitedOcrSettings,
     text: deepseek_v2::Config,
     vision: deep_encoder::Config,
     side: usize,
@@ -38,14 +30,19 @@ struct Settings<'r> {
     prompt: PromptRecipe,
     prompt_ids: Vec<u32>,
     stop: Vec<StopToken>,
+    tokenizer: TokenizerFiles,
 }
 
 /// The parts of an export.
 ///
 /// # Errors
 /// When the checkpoint is not a whole one of this model, or the request does not fit it.
-pub(super) fn parts(request: &ExportRequest, manifest: &Manifest, checkpoint: &Checkpoint) -> Result<Parts> {
-    let settings = Settings::read(request, manifest, checkpoint)?;
+pub(super) fn parts(
+    request: &ExportRequest,
+    (manifest, own): (&Manifest, &UnlimitedOcrSettings),
+    checkpoint: &Checkpoint,
+) -> Result<Parts> {
+    let settings = Settings::read(request, (manifest, own), checkpoint)?;
     let element = request.precision.element();
     let mut loader = Loader::new(checkpoint);
     let vision = settings.vision_module(element, &mut loader)?;
@@ -65,12 +62,17 @@ pub(super) fn parts(request: &ExportRequest, manifest: &Manifest, checkpoint: &C
         host_weights,
         recipe,
         dropped: loader.dropped().to_vec(),
-        files: tokenizer_files(checkpoint)?,
+        files: settings.tokenizer.files,
+        notes: settings.tokenizer.notes,
     })
 }
 
 impl<'r> Settings<'r> {
-    fn read(request: &'r ExportRequest, manifest: &'r Manifest, checkpoint: &Checkpoint) -> Result<Self> {
+    fn read(
+        request: &ExportRequest,
+        (manifest, own): (&'r Manifest, &'r UnlimitedOcrSettings),
+        checkpoint: &Checkpoint,
+    ) -> Result<Self> {
         let config = checkpoint.config();
         let text = deepseek_v2::Config::read(&config)?;
         let vision = deep_encoder::Config::read(&config)?;
@@ -79,10 +81,10 @@ impl<'r> Settings<'r> {
             let error = output.error("visual tokens are not as wide as the decoder").found(vision.output);
             return Err(error.expected(text.hidden));
         }
-        let side = request.image_size.unwrap_or(manifest.defaults.image_size);
+        let side = request.image_size.unwrap_or(own.image.side);
         let grid = grid(side)?;
-        let tokenizer = tokenizer(checkpoint)?;
-        let image_token = image_token(&config, &tokenizer, manifest)?;
+        let tokenizer = tokenizer_files::open(checkpoint)?;
+        let image_token = image_token(&config, &tokenizer, &own.prompt)?;
         let prompt_text = request.prompt.clone().unwrap_or_else(|| manifest.defaults.prompt.clone());
         let prompt = Prompt { bos: text.bos, image_token, grid, text: &prompt_text };
         let prompt_ids = prompt.ids(&tokenizer)?;
@@ -92,9 +94,12 @@ impl<'r> Settings<'r> {
             return Err(error.at(format!("{}/tokenizer.json", checkpoint.location())).found(id).expected(expected));
         }
         let prefix = prompt_ids.len();
-        let cache = cache_length(request, manifest, &text, prefix)?;
+        let cache = context::length(request, manifest, text.max_positions)?;
+        context::check_prompt(prefix, cache)?;
+        let stop = stop_tokens::read(checkpoint, &["language_config", "text_config"], text.vocabulary)?;
         Ok(Self {
             manifest,
+            own,
             side,
             grid,
             lengths: deepseek_v2::Lengths { prefix, cache },
@@ -105,7 +110,8 @@ impl<'r> Settings<'r> {
                 image_token_id: image_token,
             },
             prompt_ids,
-            stop: stop_tokens(checkpoint, &text)?,
+            tokenizer: tokenizer_files::read(checkpoint, &tokenizer, &stop)?,
+            stop,
             text,
             vision,
         })
@@ -151,31 +157,17 @@ impl<'r> Settings<'r> {
     }
 
     fn recipe(&self, element: ElementType, tensors: &[HostTensorFile; 3]) -> Recipe {
-        let [embed_tokens, image_newline, view_separator] = tensors.clone();
-        let prompt_input_ids = HostTensorFile {
-            file: PROMPT_FILE.to_owned(),
-            element: ElementType::I32,
-            shape: vec![self.lengths.prefix],
-        };
-        let ngram = self.manifest.decoding.no_repeat_ngram;
+        let decoding = &self.manifest.decoding;
         Recipe {
             format_version: Recipe::FORMAT_VERSION,
             model: self.manifest.name.clone(),
             element_type: element,
-            image: self.image_recipe(),
-            visual: VisualRecipe {
-                rows: self.grid.rows(),
-                columns: self.grid.columns(),
-                positions: self.grid.positions(),
-                arrangement: Arrangement::RowsNewlineSeparator,
-            },
-            prompt: self.prompt.clone(),
             stop: self.stop.clone(),
             hidden_size: self.text.hidden,
             vocab_size: self.text.vocabulary,
             decoding: DecodingRecipe {
-                no_repeat_ngram: Some(NgramRecipe { size: ngram.size, window: ngram.window }),
-                run_cap: Some(self.manifest.decoding.run_cap),
+                no_repeat_ngram: decoding.no_repeat_ngram.map(Into::into),
+                run_cap: decoding.run_cap,
                 max_tokens: self.lengths.cache - self.lengths.prefix,
             },
             cache: CacheRecipe {
@@ -186,15 +178,36 @@ impl<'r> Settings<'r> {
             },
             sliding_window: Some(self.text.window),
             kv_form: "indexed".to_owned(),
+            tokenizer: TOKENIZER.to_owned(),
+            contract: Contract::Embeddings(self.contract(tensors)),
+            notes: self.tokenizer.notes.clone(),
+        }
+    }
+
+    fn contract(&self, tensors: &[HostTensorFile; 3]) -> EmbeddingsContract {
+        let [embed_tokens, image_newline, view_separator] = tensors.clone();
+        let prompt_input_ids = HostTensorFile {
+            file: PROMPT_FILE.to_owned(),
+            element: ElementType::I32,
+            shape: vec![self.lengths.prefix],
+        };
+        EmbeddingsContract {
+            image: self.image_recipe(),
+            visual: VisualRecipe {
+                rows: self.grid.rows(),
+                columns: self.grid.columns(),
+                positions: self.grid.positions(),
+                arrangement: Arrangement::RowsNewlineSeparator,
+            },
+            prompt: self.prompt.clone(),
             vision: vision_asset(),
             decoder: decoder_asset(),
             host_tensors: HostTensors { embed_tokens, image_newline, view_separator, prompt_input_ids },
-            tokenizer: "tokenizer/tokenizer.json".to_owned(),
         }
     }
 
     fn image_recipe(&self) -> ImageRecipe {
-        let image = &self.manifest.image;
+        let image = &self.own.image;
         let stretched = self.side <= image.stretch_up_to;
         ImageRecipe {
             side: self.side as u32,
@@ -221,72 +234,17 @@ fn grid(side: usize) -> Result<Grid> {
     Grid::new(side / token, side / token)
 }
 
-fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer> {
-    match checkpoint.side_file("tokenizer.json")? {
-        Some(bytes) => Tokenizer::from_bytes(format!("{}/tokenizer.json", checkpoint.location()), &bytes),
-        None => Err(Error::input("tokenizer.json is missing")
-            .at(checkpoint.location())
-            .hint("applications on the device load this file; a slow tokenizer has to be converted to it first")),
-    }
-}
-
 /// The id of the image token: config.json, the tokenizer, and the constant of the model's code; those that say agree.
-fn image_token(config: &Json<'_>, tokenizer: &Tokenizer, manifest: &Manifest) -> Result<u32> {
-    let known = tokenizer.id(&manifest.prompt.image_token);
+fn image_token(config: &Json<'_>, tokenizer: &Tokenizer, own: &ImageToken) -> Result<u32> {
+    let known = tokenizer.id(&own.image_token);
     let Some(json) = config.optional("image_token_id") else {
-        return Ok(known.unwrap_or(manifest.prompt.image_token_id));
+        return Ok(known.unwrap_or(own.image_token_id));
     };
     let id = u32::try_from(json.as_u64()?).map_err(|_| json.error("not a token id"))?;
     match known {
         Some(known) if known != id => Err(json.error("disagrees with the tokenizer").found(id).expected(known)),
         _ => Ok(id),
     }
-}
-
-fn cache_length(
-    request: &ExportRequest,
-    manifest: &Manifest,
-    text: &deepseek_v2::Config,
-    prefix: usize,
-) -> Result<usize> {
-    let length = request.cache_length.unwrap_or(manifest.defaults.cache_length.min(text.max_positions));
-    if length > prefix && length <= text.max_positions {
-        return Ok(length);
-    }
-    let expected = format!("more than the prompt's {prefix} tokens and at most {} positions", text.max_positions);
-    Err(Error::input("the cache length does not fit").at("--cache-length").found(length).expected(expected))
-}
-
-/// The tokens that end the text, each with where it is said.
-fn stop_tokens(checkpoint: &Checkpoint, text: &deepseek_v2::Config) -> Result<Vec<StopToken>> {
-    let mut stop = vec![StopToken { id: text.eos, origin: "config.json: eos_token_id".to_owned() }];
-    let Some(generation) = checkpoint.side_json("generation_config.json")? else {
-        return Ok(stop);
-    };
-    let Some(eos) = generation.root().optional("eos_token_id") else {
-        return Ok(stop);
-    };
-    let ids = match eos.as_u64() {
-        Ok(id) => vec![id],
-        Err(_) => eos.as_list()?.iter().map(Json::as_u64).collect::<Result<_>>()?,
-    };
-    for id in ids {
-        let id = u32::try_from(id).map_err(|_| eos.error("not a token id"))?;
-        if stop.iter().all(|known| known.id != id) {
-            stop.push(StopToken { id, origin: "generation_config.json: eos_token_id".to_owned() });
-        }
-    }
-    Ok(stop)
-}
-
-fn tokenizer_files(checkpoint: &Checkpoint) -> Result<Vec<(String, Vec<u8>)>> {
-    let mut files = Vec::new();
-    for name in TOKENIZER_FILES {
-        if let Some(bytes) = checkpoint.side_file(name)? {
-            files.push((format!("tokenizer/{name}"), bytes));
-        }
-    }
-    Ok(files)
 }
 
 fn vision_asset() -> VisionAsset {

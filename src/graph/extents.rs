@@ -75,11 +75,25 @@ impl Builder<'_> {
         self.slice_axis(of_parameter, 0, axis, axis + 1)
     }
 
-    /// The integers `begin..end` for bounds `si32 [1]`; `extent` is how many there are.
-    pub fn range(&mut self, begin: ValueId, end: ValueId, extent: &Dim) -> ValueId {
-        let (begin, end) = (self.reshape(begin, &[]), self.reshape(end, &[]));
-        let ty = TensorType { element: ElementType::I32, shape: vec![extent.clone()] };
+    /// The integers `0..n`, `si32 [n]`: a table where `n` is known.
+    pub fn iota(&mut self, n: &Dim) -> ValueId {
+        if let Some(n) = n.fixed() {
+            let numbers: Vec<i32> = (0..n as i32).collect();
+            return self.integers(&[n], &numbers);
+        }
+        let (zero, end) = (self.integers(&[1], &[0]), self.extents(std::slice::from_ref(n)));
+        let (begin, end) = (self.reshape(zero, &[]), self.reshape(end, &[]));
+        let ty = TensorType { element: ElementType::I32, shape: vec![n.clone()] };
         self.declared(Op::Range, &[begin, end], ty)
+    }
+
+    /// The integers from `start` (`si32 [1]`) on, `si32 [n]`.
+    pub fn counted_from(&mut self, start: ValueId, n: &Dim) -> ValueId {
+        if *n == Dim::Fixed(1) {
+            return start;
+        }
+        let offsets = self.iota(n);
+        self.add(offsets, start)
     }
 
     /// The box `begin..end` (`si32 [rank]`) of `x`, which has the extents `shape`.

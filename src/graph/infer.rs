@@ -68,14 +68,7 @@ pub(super) fn infer(op: &Op, inputs: &[&TensorType], weights: &Weights) -> Resul
         }
         Op::RoutedExperts { .. } | Op::StackedExperts => experts(inputs)?,
         Op::KvAppend { layer } => kv_append(inputs, *layer)?,
-        Op::KvLayer { layer } => {
-            TensorType { element: inputs[0].element, shape: cache_layer(inputs[0], *layer)?.to_vec() }
-        }
-        Op::KvPrefix { layer, length } => {
-            let mut shape = cache_layer(inputs[0], *layer)?.to_vec();
-            shape[2] = length.clone();
-            TensorType { element: inputs[0].element, shape }
-        }
+        Op::CachedAttention { layer, .. } => cached_attention(inputs, *layer)?,
         Op::Attention { .. } => attention(inputs)?,
     };
     Ok(Inferred::Type(ty))
@@ -93,10 +86,9 @@ fn check_arity(op: &Op, inputs: &[&TensorType]) -> Result<()> {
         | Op::BlockScale
         | Op::ReshapeAt
         | Op::Range
-        | Op::KvPrefix { .. }
         | Op::RmsNorm { .. } => (2, 2),
         Op::Select | Op::LayerNorm { .. } | Op::KvAppend { .. } | Op::SliceAt | Op::Attention { .. } => (3, 3),
-        Op::SliceUpdate | Op::GatherQmm => (4, 4),
+        Op::SliceUpdate | Op::GatherQmm | Op::CachedAttention { .. } => (4, 4),
         Op::Linear => (2, 3),
         Op::Concat { .. } => (1, usize::MAX),
         Op::Invoke(_) => (0, usize::MAX),
@@ -239,6 +231,17 @@ fn attention(inputs: &[&TensorType]) -> Result<TensorType> {
         return Err(misfit("attention").found(found).expected("[1, heads, n, d] and twice [1, groups, keys, d]"));
     }
     Ok((*q).clone())
+}
+
+/// `q [1, heads, n, d]`, twice `[l, 1, groups, length, d]`, `si32 [1]`.
+fn cached_attention(inputs: &[&TensorType], layer: usize) -> Result<TensorType> {
+    let columns = |cache: &TensorType| -> Result<TensorType> {
+        Ok(TensorType { element: cache.element, shape: cache_layer(cache, layer)?.to_vec() })
+    };
+    if *inputs[3] != TensorType::new(ElementType::I32, &[1]) {
+        return Err(misfit("a position").found(inputs[3]).expected("si32[1]"));
+    }
+    attention(&[inputs[0], &columns(inputs[1])?, &columns(inputs[2])?])
 }
 
 fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {

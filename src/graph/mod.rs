@@ -22,8 +22,8 @@ pub use builder::Builder;
 pub use function::{
     Composite, CompositeAttribute, Function, FunctionResult, FunctionRole, Node, Parameter, ParameterKind, ValueId,
 };
-pub use op::{Binary, Op, Reduction, Unary};
-pub use rewrite::{Rewriter, rewrite};
+pub use op::{Binary, Op, Reduction, Unary, Window};
+pub use rewrite::{Returned, Rewriter, Rules, rewrite, rewrite_by};
 pub use types::{Dim, Symbol, TensorType};
 
 use crate::weights::Weights;

@@ -4,7 +4,6 @@
 //! `RoutedExperts`, the key/value cache); passes rewrite them. *Primitive operations* have a form in Apple's
 //! `aicode` dialect, one to one; only they can be lowered.
 
-use super::Dim;
 use crate::ElementType;
 use crate::weights::{Resampling, WeightId};
 
@@ -161,17 +160,14 @@ pub enum Op {
         /// The decoder layer.
         layer: usize,
     },
-    /// Source: input `cache`: the columns `[1, heads, length, d]` of one layer.
-    KvLayer {
+    /// Source: inputs `q [1, heads, n, d]`, `keys` and `values [l, 1, groups, length, d]` with the columns of this call
+    /// appended, `start si32 [1]`: as [`Op::Attention`] to the columns of one layer, where query `i` is at position
+    /// `start + i` and sees the positions up to its own that the window leaves.
+    CachedAttention {
         /// The decoder layer.
         layer: usize,
-    },
-    /// Source: inputs `cache`, `length si32 [1]`: the first columns `[1, heads, length, d]` of one layer.
-    KvPrefix {
-        /// The decoder layer.
-        layer: usize,
-        /// What the run-time length is called.
-        length: Dim,
+        /// What is seen of the past; everything where there is none.
+        window: Option<Window>,
     },
     /// Source: inputs `q [1, heads, n, d]`, `k` and `v [1, groups, keys, d]`, where `groups` divides `heads`: the
     /// values weighted by `softmax(q kT / sqrt(d))`, statistics in f32, `[1, heads, n, d]`. Head `h` reads group
@@ -180,6 +176,15 @@ pub enum Op {
         /// Whether query `i` sees the keys up to `keys - n + i` only: the queries are the last of the sequence.
         causal: bool,
     },
+}
+
+/// Reference sliding-window attention: position `i` sees those before `prefix`, and the last `span` with itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Positions that are always seen.
+    pub prefix: usize,
+    /// Positions seen up to the own one.
+    pub span: usize,
 }
 
 /// Elementwise functions of one value.
@@ -276,8 +281,7 @@ impl Op {
                 | Self::RoutedExperts { .. }
                 | Self::StackedExperts
                 | Self::KvAppend { .. }
-                | Self::KvLayer { .. }
-                | Self::KvPrefix { .. }
+                | Self::CachedAttention { .. }
                 | Self::Attention { .. }
         )
     }
@@ -326,8 +330,7 @@ impl Op {
             Self::RoutedExperts { .. } => "routed_experts",
             Self::StackedExperts => "stacked_experts",
             Self::KvAppend { .. } => "kv_append",
-            Self::KvLayer { .. } => "kv_layer",
-            Self::KvPrefix { .. } => "kv_prefix",
+            Self::CachedAttention { .. } => "cached_attention",
             Self::Attention { .. } => "attention",
         }
     }

@@ -106,7 +106,10 @@ fn write_parameters(op: &Op, weights: &Weights, out: &mut String) -> fmt::Result
         Op::RmsNorm { epsilon } | Op::LayerNorm { epsilon } => write!(out, " epsilon={epsilon:e}"),
         Op::Resample { kind, to } => write!(out, " {kind:?} to={to:?}"),
         Op::RoutedExperts { experts } => write!(out, " experts={experts}"),
-        Op::KvAppend { layer } | Op::KvLayer { layer } | Op::KvPrefix { layer, .. } => write!(out, " layer={layer}"),
+        Op::KvAppend { layer } | Op::CachedAttention { layer, window: None } => write!(out, " layer={layer}"),
+        Op::CachedAttention { layer, window: Some(window) } => {
+            write!(out, " layer={layer} prefix={} span={}", window.prefix, window.span)
+        }
         Op::Attention { causal } => write!(out, " causal={causal}"),
         _ => Ok(()),
     }
@@ -136,8 +139,8 @@ pub(super) fn weight_text(weights: &Weights, id: WeightId) -> String {
         Recipe::Cast { of, .. } => format!("cast({})", weight_text(weights, *of)),
         Recipe::Resample { of, .. } => format!("resample({})", weight_text(weights, *of)),
         Recipe::Take { of, .. } => format!("take({})", weight_text(weights, *of)),
-        Recipe::Codes { of, code } => format!("codes({code:?}, {})", weight_text(weights, *of)),
-        Recipe::Scales { of, code } => format!("scales({code:?}, {})", weight_text(weights, *of)),
+        Recipe::Codes { of, coding } => format!("codes({coding}, {})", weight_text(weights, *of)),
+        Recipe::Scales { of, coding } => format!("scales({coding}, {})", weight_text(weights, *of)),
         Recipe::View { of, element } => format!("view({element}, {})", weight_text(weights, *of)),
     }
 }

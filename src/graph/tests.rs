@@ -56,7 +56,11 @@ fn types_follow_from_inputs() {
             vec![f32s(&[1, 6, 5, 8]), f32s(&[1, 2, 9, 8]), f32s(&[1, 2, 9, 8])],
             "f32[1,6,5,8]",
         ),
-        (Op::KvPrefix { layer: 1, length: Dim::Fixed(3) }, vec![f32s(&[2, 1, 2, 9, 8]), i32s(&[1])], "f32[1,2,3,8]"),
+        (
+            Op::CachedAttention { layer: 1, window: None },
+            vec![f32s(&[1, 6, 5, 8]), f32s(&[2, 1, 2, 9, 8]), f32s(&[2, 1, 2, 9, 8]), i32s(&[1])],
+            "f32[1,6,5,8]",
+        ),
         (Op::BlockScale, vec![ty(ElementType::I8, &[2, 64]), ty(ElementType::F16, &[2, 2])], "f16[2,64]"),
         (
             Op::GatherQmm,
@@ -75,7 +79,6 @@ fn types_follow_from_inputs() {
             vec![ty(ElementType::F16, &[3, 8]), f32s(&[3, 2]), i32s(&[3, 2]), f32s(&[]), f32s(&[]), f32s(&[])],
             "f32[3,8]",
         ),
-        (Op::KvLayer { layer: 1 }, vec![f32s(&[2, 1, 4, 16, 8])], "f32[1,4,16,8]"),
         (Op::KvAppend { layer: 1 }, vec![f32s(&[2, 1, 4, 16, 8]), f32s(&[1, 4, 3, 8]), i32s(&[1])], "f32[2,1,4,16,8]"),
     ];
     for (op, inputs, expected) in cases {
@@ -129,7 +132,10 @@ fn inputs_that_do_not_fit_are_refused() {
         (Op::LayerNorm { epsilon: 0.0 }, vec![x.clone(), f32s(&[4]), ty(ElementType::F16, &[4])]),
         (Op::Resample { kind: Resampling::Linear, to: vec![5, 6] }, vec![x.clone()]),
         (Op::RoutedExperts { experts: 1 }, vec![x; 5]),
-        (Op::KvLayer { layer: 2 }, vec![cache.clone()]),
+        (
+            Op::CachedAttention { layer: 2, window: None },
+            vec![f32s(&[1, 4, 3, 8]), cache.clone(), cache.clone(), i32s(&[1])],
+        ),
         (Op::KvAppend { layer: 0 }, vec![cache.clone(), f32s(&[1, 4, 3, 9]), i32s(&[1])]),
         (Op::KvAppend { layer: 0 }, vec![cache, f32s(&[1, 4, 3, 8]), i32s(&[2])]),
     ];
@@ -256,7 +262,7 @@ fn sample() -> Result<Module> {
     let doubled = b.declared(Op::Invoke("double.0".to_owned()), &[x], f32s(&[1, 1, 2, 2]));
     b.label(doubled, "doubled");
     let written = b.node(Op::KvAppend { layer: 0 }, &[cache, doubled, start]);
-    let layer = b.node(Op::KvLayer { layer: 0 }, &[written]);
+    let layer = b.reshape(written, &[1, 1, 4, 2]);
     let total = b.reduce(Reduction::Sum, layer, 2);
     b.result("total", total);
     b.state_result("cache", written);
@@ -276,7 +282,7 @@ fn a_module_as_text() -> Result<()> {
     function main(%0 x: f32[1,1,2,2], %1 start: si32[1], %2 state cache: f32[1,1,1,4,2]) {
       %3 = invoke @double.0 %0 : f32[1,1,2,2]  # doubled
       %4 = kv_append layer=0 %2, %3, %1 : f32[1,1,1,4,2]
-      %5 = kv_layer layer=0 %4 : f32[1,1,4,2]
+      %5 = reshape shape=[1, 1, 4, 2] %4 : f32[1,1,4,2]
       %6 = reduce_sum axes=[2] %5 : f32[1,1,1,2]
       return total: %6, cache: %4
     }
@@ -296,7 +302,7 @@ fn weights_as_text() -> Result<()> {
     let view = weights.view(codes, ElementType::U32)?;
     assert_eq!(super::print::weight_text(&weights, small), "<-1 7>");
     let chain =
-        "view(ui32, codes(Sym8, concat(pad(1 to 32, rows(1..3, <table>)), .., pad(1 to 32, rows(1..3, <table>)))))";
+        "view(ui32, codes(sym8, concat(pad(1 to 32, rows(1..3, <table>)), .., pad(1 to 32, rows(1..3, <table>)))))";
     assert_eq!(super::print::weight_text(&weights, view), chain);
     Ok(())
 }
@@ -316,7 +322,7 @@ fn each_violation_is_found() -> Result<()> {
         ),
         (|m| main(m).nodes[4].label = Some("doubled".into()), "two labels have one name: found `doubled`"),
         (|m| main(m).nodes[3].inputs = vec![ValueId(3)], "%3 `invoke`: an input is not an earlier value: found %3"),
-        (|m| main(m).nodes[5].inputs = vec![ValueId(99)], "%5 `kv_layer`: an input is not an earlier value: found %99"),
+        (|m| main(m).nodes[5].inputs = vec![ValueId(99)], "%5 `reshape`: an input is not an earlier value: found %99"),
         (|m| main(m).nodes[6].ty = f32s(&[7]), "the result type is wrong: found f32[7], expected f32[1,1,1,2]"),
         (|m| main(m).nodes[5].op = Op::MatMul, "the types of the number of inputs do not fit: found 1, expected 2"),
         (|m| main(m).nodes[3].op = Op::Invoke("gone".to_owned()), "no such callee: found `gone`"),
@@ -398,7 +404,7 @@ fn errors_of_rules_and_of_new_nodes_end_a_rewrite() -> Result<()> {
     let failed = rewrite(&old, &mut module.weights, |_, _| Err(Error::input("no")));
     assert!(failed.is_err_and(|e| e.to_string() == "no"));
     let misfit = rewrite(&old, &mut module.weights, |rewriter, node| {
-        let Op::KvLayer { .. } = node.op else { return Ok(None) };
+        let Op::Reshape(_) = node.op else { return Ok(None) };
         let cache = rewriter.inputs(node)[0];
         Ok(Some(rewriter.builder.transpose(cache, &[0])))
     });

@@ -1,17 +1,29 @@
 //! `recipe.json`: everything an application has to know to read a page with a bundle.
 //!
 //! The bundle carries it; reading and verifying are driven by it alone, so nothing about a model is built into the
-//! host. Unknown keys are ignored, so that a later writer can add some without a new format version.
+//! host. What all bundles have is here; what differs with how the decoder is fed is the [`Contract`]. Unknown keys are
+//! ignored, so that a later writer can add some without a new format version.
 
+mod embeddings;
+pub(in crate::host) mod slots;
+
+use std::fmt::Display;
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::decode::{NoRepeatNgram, Policy, RunCap};
-use super::image::{MAX_SIDE, Normalisation, Preprocessing};
-use crate::grid::Grid;
-use crate::runtime::State;
+use crate::runtime::{Asset, State};
 use crate::{ElementType, Error, Result};
+
+pub use embeddings::{
+    Arrangement, DecoderAsset, EmbeddingsContract, HostTensors, ImageMode, ImageRecipe, PromptRecipe, VisionAsset,
+    VisualRecipe,
+};
+pub use slots::{
+    DecoderFunctions, EngineRecipe, GridRecipe, IdsAsset, PageRecipe, PatchesAsset, PrefillFunction, SlotsContract,
+    SlotsPrompt, SymbolRecipe, Variant,
+};
 
 /// The host contract of a bundle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,12 +35,6 @@ pub struct Recipe {
     /// Element type of embeddings, caches and logits: `f16` or `f32`.
     #[serde(with = "element_name")]
     pub element_type: ElementType,
-    /// From a page to pixels.
-    pub image: ImageRecipe,
-    /// From visual tokens to prompt positions.
-    pub visual: VisualRecipe,
-    /// What is fed before the first generated token.
-    pub prompt: PromptRecipe,
     /// Tokens that end the text.
     pub stop: Vec<StopToken>,
     /// Elements of one embedding.
@@ -41,75 +47,26 @@ pub struct Recipe {
     pub cache: CacheRecipe,
     /// Generated tokens that a generated token sees, itself included; none means all.
     pub sliding_window: Option<usize>,
-    /// How the decoder writes its KV caches, such as `indexed`.
+    /// How the decoder writes its KV caches: `indexed` at a position that is an input, `dynamic` at one that follows
+    /// from the lengths of the inputs.
     pub kv_form: String,
-    /// The vision asset.
-    pub vision: VisionAsset,
-    /// The decoder asset.
-    pub decoder: DecoderAsset,
-    /// Tensors the host holds.
-    pub host_tensors: HostTensors,
     /// Path of the tokenizer in the bundle.
     pub tokenizer: String,
+    /// How a page and tokens are fed.
+    pub contract: Contract,
+    /// What an application has to know besides, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
-/// From a page to pixels `[1, 3, side, side]`.
+/// How a page and tokens are fed to the functions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ImageRecipe {
-    /// Side of the square image, in pixels.
-    pub side: u32,
-    /// How a page becomes square.
-    pub mode: ImageMode,
-    /// Colour of the ground when padded.
-    pub fill: [u8; 3],
-    /// Mean of red, green, blue, in 0 to 1.
-    pub mean: [f32; 3],
-    /// Standard deviation of red, green, blue, in 0 to 1.
-    pub std: [f32; 3],
-}
-
-/// How a page becomes square.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ImageMode {
-    /// The aspect is not kept.
-    Stretch,
-    /// The aspect is kept; the page is centred on a ground of one colour.
-    Pad,
-}
-
-/// From visual tokens `[rows * columns, hidden]` to prompt positions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct VisualRecipe {
-    /// Rows of visual tokens.
-    pub rows: usize,
-    /// Visual tokens in a row.
-    pub columns: usize,
-    /// Positions they take in the prompt.
-    pub positions: usize,
-    /// How they are arranged.
-    pub arrangement: Arrangement,
-}
-
-/// How visual tokens are arranged in the prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Arrangement {
-    /// Every row is followed by the newline vector; the separator comes last.
-    #[serde(rename = "rows+newline, separator last")]
-    RowsNewlineSeparator,
-}
-
-/// What is fed before the first generated token.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PromptRecipe {
-    /// The instruction.
-    pub text: String,
-    /// Tokens in all.
-    pub prefix_length: usize,
-    /// Token that begins every sequence.
-    pub bos_token_id: u32,
-    /// Token that stands for one visual position.
-    pub image_token_id: u32,
+pub enum Contract {
+    /// The decoder takes embeddings, which the host looks up and arranges.
+    Embeddings(EmbeddingsContract),
+    /// The decoder takes token ids and, beside them, the visual tokens that some of the ids are slots of.
+    Slots(SlotsContract),
 }
 
 /// A token that ends the text.
@@ -152,55 +109,6 @@ pub struct CacheRecipe {
     pub length: usize,
     /// Elements of one head.
     pub head_dim: usize,
-}
-
-/// The vision asset: `function(image [1, 3, side, side]) -> visual tokens [1, rows * columns, hidden]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VisionAsset {
-    /// Path of the asset in the bundle.
-    pub asset: String,
-    /// Name of the function.
-    pub function: String,
-    /// Name of the input.
-    pub image: String,
-    /// Name of the output.
-    pub visual_tokens: String,
-}
-
-/// The decoder asset, two functions over the same states:
-/// `prefill(embeddings [1, prefix, hidden])` and `decode(embeddings [1, 1, hidden], position [1])`,
-/// both `-> logits [1, 1, vocabulary]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DecoderAsset {
-    /// Path of the asset in the bundle.
-    pub asset: String,
-    /// Name of the function that takes the whole prompt.
-    pub prefill: String,
-    /// Name of the function that takes one token.
-    pub decode: String,
-    /// Name of the embeddings input of both.
-    pub inputs_embeds: String,
-    /// Name of the position input of `decode`.
-    pub position: String,
-    /// Name of the state of keys.
-    pub key_cache: String,
-    /// Name of the state of values.
-    pub value_cache: String,
-    /// Name of the output of both.
-    pub logits: String,
-}
-
-/// Tensors the host holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostTensors {
-    /// `[vocabulary, hidden]`.
-    pub embed_tokens: HostTensorFile,
-    /// `[hidden]`, after every row of visual tokens.
-    pub image_newline: HostTensorFile,
-    /// `[hidden]`, after the last row.
-    pub view_separator: HostTensorFile,
-    /// i32 `[prefix]`.
-    pub prompt_input_ids: HostTensorFile,
 }
 
 /// A file of raw little-endian elements, row-major, without header.
@@ -257,26 +165,20 @@ impl Recipe {
     /// When they do not; names the JSON path.
     pub fn check(&self) -> Result<()> {
         self.check_numbers()?;
-        self.check_tokens()?;
-        self.check_tensors()?;
-        self.check_paths()?;
+        ensure(is_float(self.element_type), "element_type", self.element_type, || FLOATS.to_owned())?;
+        ensure(!self.stop.is_empty(), "stop", "no token", || "at least one".to_owned())?;
+        for (index, stop) in self.stop.iter().enumerate() {
+            self.check_token(format_args!("stop[{index}].id"), stop.id)?;
+        }
+        ensure_inside("tokenizer", &self.tokenizer)?;
+        match &self.contract {
+            Contract::Embeddings(contract) => contract.check(self)?,
+            Contract::Slots(contract) => contract.check(self)?,
+        }
         self.policy().map(|_| ())
     }
 
     fn check_numbers(&self) -> Result<()> {
-        let side = self.image.side;
-        ensure((1..=MAX_SIDE).contains(&side), "image.side", side, || format!("1 to {MAX_SIDE}"))?;
-        for (index, std) in self.image.std.into_iter().enumerate() {
-            let positive = std.is_finite() && std > 0.0;
-            ensure(positive, &format!("image.std[{index}]"), std, || "a positive number".to_owned())?;
-        }
-        let positions = self.visual.positions;
-        let expected = self.grid()?.positions();
-        ensure(positions == expected, "visual.positions", positions, || expected.to_string())?;
-        let prefix = self.prompt.prefix_length;
-        ensure(prefix > positions, "prompt.prefix_length", prefix, || format!("more than {positions}"))?;
-        let length = self.cache.length;
-        ensure(length > prefix, "cache.length", length, || format!("more than the prefix of {prefix}"))?;
         for (path, size) in [
             ("cache.layers", self.cache.layers),
             ("cache.heads", self.cache.heads),
@@ -291,74 +193,16 @@ impl Recipe {
         Ok(())
     }
 
-    fn check_tokens(&self) -> Result<()> {
-        let stops = self.stop.iter().enumerate().map(|(index, stop)| (format!("stop[{index}].id"), stop.id));
-        let named = [
-            ("prompt.bos_token_id".to_owned(), self.prompt.bos_token_id),
-            ("prompt.image_token_id".to_owned(), self.prompt.image_token_id),
-        ];
-        for (path, id) in named.into_iter().chain(stops) {
-            let vocabulary = self.vocab_size;
-            ensure((id as usize) < vocabulary, &path, id, || format!("less than the vocabulary of {vocabulary}"))?;
-        }
-        ensure(!self.stop.is_empty(), "stop", "no token", || "at least one".to_owned())
+    fn check_token(&self, path: impl Display, id: u32) -> Result<()> {
+        let vocabulary = self.vocab_size;
+        ensure((id as usize) < vocabulary, path, id, || format!("less than the vocabulary of {vocabulary}"))
     }
 
-    fn check_tensors(&self) -> Result<()> {
-        let float = |element| matches!(element, ElementType::F16 | ElementType::F32);
-        ensure(float(self.element_type), "element_type", self.element_type, || "f16 or f32".to_owned())?;
-        let tensors = &self.host_tensors;
-        for (name, tensor, shape) in [
-            ("embed_tokens", &tensors.embed_tokens, &[self.vocab_size, self.hidden_size][..]),
-            ("image_newline", &tensors.image_newline, &[self.hidden_size]),
-            ("view_separator", &tensors.view_separator, &[self.hidden_size]),
-        ] {
-            tensor.check(name, float(tensor.element), "f16 or f32", shape)?;
-        }
-        let ids = &tensors.prompt_input_ids;
-        ids.check("prompt_input_ids", ids.element == ElementType::I32, "si32", &[self.prompt.prefix_length])
-    }
-
-    fn check_paths(&self) -> Result<()> {
-        let tensors = &self.host_tensors;
-        for (place, path) in [
-            ("vision.asset", &self.vision.asset),
-            ("decoder.asset", &self.decoder.asset),
-            ("tokenizer", &self.tokenizer),
-            ("host_tensors.embed_tokens.file", &tensors.embed_tokens.file),
-            ("host_tensors.image_newline.file", &tensors.image_newline.file),
-            ("host_tensors.view_separator.file", &tensors.view_separator.file),
-            ("host_tensors.prompt_input_ids.file", &tensors.prompt_input_ids.file),
-        ] {
-            let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-            let named = inside && !path.is_empty();
-            ensure(named, place, format!("{path:?}"), || "a path inside the bundle".to_owned())?;
-        }
-        Ok(())
-    }
-
-    /// The grid of visual tokens.
-    ///
-    /// # Errors
-    /// When a side is zero or too large.
-    pub fn grid(&self) -> Result<Grid> {
-        Grid::new(self.visual.rows, self.visual.columns).map_err(|e| e.at("visual"))
-    }
-
-    /// From a page of any size to a square one.
-    #[must_use]
-    pub fn preprocessing(&self) -> Preprocessing {
-        let side = self.image.side;
-        match self.image.mode {
-            ImageMode::Stretch => Preprocessing::Stretch { side },
-            ImageMode::Pad => Preprocessing::Pad { side, fill: self.image.fill },
-        }
-    }
-
-    /// From 8-bit samples to floats.
-    #[must_use]
-    pub fn normalisation(&self) -> Normalisation {
-        Normalisation { mean: self.image.mean, std: self.image.std }
+    /// A prompt is longer than the image in it, and leaves room in the caches.
+    fn check_prefix(&self, path: impl Display, prefix: usize, image: usize) -> Result<()> {
+        let length = self.cache.length;
+        ensure(prefix > image, path, prefix, || format!("more than {image}"))?;
+        ensure(length > prefix, "cache.length", length, || format!("more than the prefix of {prefix}"))
     }
 
     /// How tokens are chosen; the context is the length of the caches.
@@ -381,27 +225,120 @@ impl Recipe {
     #[must_use]
     pub fn states(&self) -> [State; 2] {
         let CacheRecipe { layers, heads, length, head_dim } = self.cache;
-        [&self.decoder.key_cache, &self.decoder.value_cache]
-            .map(|name| State { name: name.clone(), shape: vec![layers, 1, heads, length, head_dim] })
+        let names = match &self.contract {
+            Contract::Embeddings(contract) => [&contract.decoder.key_cache, &contract.decoder.value_cache],
+            Contract::Slots(contract) => [&contract.decoder.key_cache, &contract.decoder.value_cache],
+        };
+        names.map(|name| State { name: name.clone(), shape: vec![layers, 1, heads, length, head_dim] })
+    }
+
+    /// Where an asset is in the bundle.
+    #[must_use]
+    pub fn asset(&self, part: Asset) -> &str {
+        match (&self.contract, part) {
+            (Contract::Embeddings(contract), Asset::Vision) => &contract.vision.asset,
+            (Contract::Embeddings(contract), Asset::Decoder) => &contract.decoder.asset,
+            (Contract::Slots(contract), Asset::Vision) => &contract.vision.asset,
+            (Contract::Slots(contract), Asset::Decoder) => &contract.decoder.asset,
+        }
+    }
+
+    /// The functions of an asset.
+    #[must_use]
+    pub fn functions(&self, part: Asset) -> Vec<&str> {
+        match &self.contract {
+            Contract::Embeddings(contract) => contract.functions(part),
+            Contract::Slots(contract) => contract.functions(part),
+        }
+    }
+
+    /// The tensors the host holds.
+    #[must_use]
+    pub fn host_tensors(&self) -> Vec<&HostTensorFile> {
+        match &self.contract {
+            Contract::Embeddings(contract) => contract.host_tensors.all().to_vec(),
+            Contract::Slots(contract) => contract.grids.iter().map(|grid| &grid.prompt_input_ids).collect(),
+        }
+    }
+
+    /// Tokens of the longest prompt.
+    #[must_use]
+    pub fn longest_prefix(&self) -> usize {
+        match &self.contract {
+            Contract::Embeddings(contract) => contract.prompt.prefix_length,
+            Contract::Slots(contract) => contract.grids.iter().map(|grid| grid.prefix_length).max().unwrap_or(0),
+        }
+    }
+}
+
+impl Contract {
+    /// The contract of a decoder that takes embeddings, if it is one.
+    #[must_use]
+    pub const fn embeddings(&self) -> Option<&EmbeddingsContract> {
+        match self {
+            Self::Embeddings(contract) => Some(contract),
+            Self::Slots(_) => None,
+        }
+    }
+
+    /// The contract of a decoder that takes token ids and visual tokens, if it is one.
+    #[must_use]
+    pub const fn slots(&self) -> Option<&SlotsContract> {
+        match self {
+            Self::Embeddings(_) => None,
+            Self::Slots(contract) => Some(contract),
+        }
     }
 }
 
 /// Largest extent of one axis; products of the few axes here stay far from overflow.
 const MAX_EXTENT: usize = 1 << 24;
 
+const FLOATS: &str = "f16 or f32";
+
+fn is_float(element: ElementType) -> bool {
+    matches!(element, ElementType::F16 | ElementType::F32)
+}
+
 impl HostTensorFile {
-    fn check(&self, name: &str, element_fits: bool, elements: &str, shape: &[usize]) -> Result<()> {
-        let path = |key| format!("host_tensors.{name}.{key}");
-        ensure(element_fits, &path("element"), self.element, || elements.to_owned())?;
-        ensure(self.shape == shape, &path("shape"), format!("{:?}", self.shape), || format!("{shape:?}"))
+    /// A tensor of floats of this shape.
+    fn check_floats(&self, path: impl Display, shape: &[usize]) -> Result<()> {
+        ensure(is_float(self.element), format_args!("{path}.element"), self.element, || FLOATS.to_owned())?;
+        self.check_rest(path, shape)
+    }
+
+    /// A tensor of `length` token ids.
+    fn check_ids(&self, path: impl Display, length: usize) -> Result<()> {
+        let ids = self.element == ElementType::I32;
+        ensure(ids, format_args!("{path}.element"), self.element, || ElementType::I32.to_string())?;
+        self.check_rest(path, &[length])
+    }
+
+    fn check_rest(&self, path: impl Display, shape: &[usize]) -> Result<()> {
+        let found = format!("{:?}", self.shape);
+        ensure(self.shape == shape, format_args!("{path}.shape"), found, || format!("{shape:?}"))?;
+        ensure_inside(format_args!("{path}.file"), &self.file)
     }
 }
 
-fn ensure(holds: bool, path: &str, found: impl std::fmt::Display, expected: impl FnOnce() -> String) -> Result<()> {
+fn ensure(holds: bool, path: impl Display, found: impl Display, expected: impl FnOnce() -> String) -> Result<()> {
     if holds {
         return Ok(());
     }
-    Err(Error::input("the recipe contradicts itself").at(path).found(found).expected(expected()))
+    Err(Error::input("the recipe contradicts itself").at(path.to_string()).found(found).expected(expected()))
+}
+
+fn ensure_inside(place: impl Display, path: &str) -> Result<()> {
+    let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    ensure(inside && !path.is_empty(), place, format!("{path:?}"), || "a path inside the bundle".to_owned())
+}
+
+fn ensure_deviations(path: impl Display, std: &[f32; 3]) -> Result<()> {
+    for (index, std) in std.iter().enumerate() {
+        let positive = std.is_finite() && *std > 0.0;
+        ensure(positive, format_args!("{path}[{index}]"), std, || "a positive number".to_owned())?;
+    }
+    Ok(())
 }
 
 /// Checks the version before anything else: another version may differ in everything else.

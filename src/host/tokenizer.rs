@@ -52,6 +52,12 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// The token of an id, if the tokenizer has it.
+    #[must_use]
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
     /// The text of `ids`; special tokens, and ids the tokenizer does not have, give nothing.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Attention: heads, rotary angles, masks, the weighted sum.
 
-use crate::graph::{Binary, Builder, Dim, TensorType, Unary, ValueId};
+use crate::graph::{Builder, Dim, TensorType, Unary, ValueId};
 use crate::{ElementType, Error};
 
 /// `[1, n, heads * d]` (or `[w, n, heads * d]`) to `[.., heads, n, d]`.
@@ -123,43 +123,6 @@ pub(super) fn angles(b: &mut Builder<'_>, positions: ValueId, frequencies: &[f32
     let positions = b.cast(positions, ElementType::F32);
     let positions = b.reshape_to(positions, &[n, Dim::Fixed(1)]);
     b.mul(positions, frequencies)
-}
-
-/// `j <= i` for queries `i` (`si32 [q, 1]`) and keys `0..keys`: `i1 [q, keys]`.
-fn not_later(b: &mut Builder<'_>, i: ValueId, keys: usize) -> ValueId {
-    let j: Vec<i32> = (0..keys as i32).collect();
-    let j = b.integers(&[1, keys], &j);
-    let later = b.binary(Binary::Greater, j, i);
-    b.unary(Unary::Not, later)
-}
-
-/// Zero where `seen` (`i1 [q, keys]`), next to minus infinity elsewhere: `f32 [1, 1, q, keys]`.
-fn additive(b: &mut Builder<'_>, seen: ValueId) -> ValueId {
-    let shape: Vec<usize> = [1, 1].into_iter().chain(b.shape(seen)).collect();
-    let mask = b.additive_mask(seen);
-    b.reshape(mask, &shape)
-}
-
-/// The additive mask `f32 [1, 1, q, keys]` of reference sliding-window attention: key `j` is seen by query `i` when
-/// `j <= i` and (`j < prefix` or `j > i - window`). `positions` (`si32 [q]`) are the queries' `i`.
-pub(super) fn sliding_window_mask(
-    b: &mut Builder<'_>,
-    positions: ValueId,
-    keys: usize,
-    (prefix, window): (usize, usize),
-) -> ValueId {
-    let q = b.shape(positions).first().copied().unwrap_or(1);
-    let row = |f: &dyn Fn(i32) -> i32| (0..keys as i32).map(f).collect::<Vec<i32>>();
-    let i = b.reshape(positions, &[q, 1]);
-    let causal = not_later(b, i, keys);
-    let j_plus_window = b.integers(&[1, keys], &row(&|j| j + window as i32));
-    let prefix_at_j = b.integers(&[1, keys], &row(&|j| prefix as i32 - j));
-    let zero = b.integers(&[1, 1], &[0]);
-    let in_prefix = b.binary(Binary::Greater, prefix_at_j, zero);
-    let in_window = b.binary(Binary::Greater, j_plus_window, i);
-    let near = b.binary(Binary::Or, in_prefix, in_window);
-    let seen = b.binary(Binary::And, causal, near);
-    additive(b, seen)
 }
 
 /// The type of a key or value cache: `[layers, 1, heads, length, d]`.

@@ -2,12 +2,12 @@
 //! attention, greedy softmax routing over experts, shared experts.
 
 use super::Loader;
-use super::attention::{Rotary, attend, cache_type, merge_heads, sliding_window_mask, split_heads};
+use super::attention::{Rotary, cache_type, merge_heads, split_heads};
 use super::net::{Bias, Net};
 use super::settings::{MAX_EXTENT, MAX_LAYERS, agree, epsilon, is, lookup, only, require, rope_theta, within};
 use crate::checkpoint::Json;
 use crate::error::At;
-use crate::graph::{Function, Op, TensorType, ValueId};
+use crate::graph::{Function, Op, TensorType, ValueId, Window};
 use crate::weights::{WeightId, Weights};
 use crate::{ElementType, Error, Result};
 
@@ -330,9 +330,9 @@ struct Decoder<'k, 'l, 'c, 'w> {
 
 /// Values that all layers of a function share, and the caches as written so far.
 struct Stream {
-    positions: ValueId,
+    /// Position of the first token fed, `si32 [1]`.
+    start: ValueId,
     rotary: Rotary,
-    mask: ValueId,
     keys: ValueId,
     values: ValueId,
 }
@@ -370,19 +370,21 @@ impl Decoder<'_, '_, '_, '_> {
     fn stream(&mut self) -> Stream {
         let (config, lengths, element) = (self.config, self.lengths, self.net.element());
         let b = &mut self.net.b;
-        let (positions, seen) = match self.phase {
+        let (start, positions) = match self.phase {
             Phase::Prefill => {
                 let rows: Vec<i32> = (0..lengths.prefix as i32).collect();
-                (b.integers(&[lengths.prefix], &rows), lengths.prefix)
+                (b.integers(&[1], &[0]), b.integers(&[lengths.prefix], &rows))
             }
-            Phase::Decode => (b.input(names::POSITION, TensorType::new(ElementType::I32, &[1])), lengths.cache),
+            Phase::Decode => {
+                let position = b.input(names::POSITION, TensorType::new(ElementType::I32, &[1]));
+                (position, position)
+            }
         };
         let cache = cache_type(element, config.layers, config.heads, lengths.cache, config.head_width());
         let keys = b.state(names::KEY_CACHE, cache.clone());
         let values = b.state(names::VALUE_CACHE, cache);
         let rotary = Rotary::split_half(b, positions, config.head_width(), config.rope_theta, element);
-        let mask = sliding_window_mask(b, positions, seen, (lengths.prefix, config.window));
-        Stream { positions, rotary, mask, keys, values }
+        Stream { start, rotary, keys, values }
     }
 
     fn layer(&mut self, x: ValueId, layer: usize, stream: &mut Stream) -> ValueId {
@@ -407,29 +409,14 @@ impl Decoder<'_, '_, '_, '_> {
             split_heads(&mut self.net.b, x, self.config.heads)
         });
         let (q, k) = (stream.rotary.rotate_half(&mut self.net.b, q), stream.rotary.rotate_half(&mut self.net.b, k));
-        let start = self.start(stream.positions);
-        let (k, v) = (self.cached(k, layer, start, &mut stream.keys), self.cached(v, layer, start, &mut stream.values));
-        let y = attend(&mut self.net.b, [q, k, v], stream.mask);
+        let b = &mut self.net.b;
+        stream.keys = b.node(Op::KvAppend { layer }, &[stream.keys, k, stream.start]);
+        stream.values = b.node(Op::KvAppend { layer }, &[stream.values, v, stream.start]);
+        let window = Some(Window { prefix: self.lengths.prefix, span: self.config.window });
+        let seen = [q, stream.keys, stream.values, stream.start];
+        let y = b.node(Op::CachedAttention { layer, window }, &seen);
         let y = merge_heads(&mut self.net.b, y);
         self.net.linear(y, &format!("{prefix}self_attn.o_proj"), sizes, Bias::No)
-    }
-
-    /// Where the columns of this call start: position 0 of the prompt, or the token's own position.
-    fn start(&mut self, positions: ValueId) -> ValueId {
-        match self.phase {
-            Phase::Prefill => self.net.b.integers(&[1], &[0]),
-            Phase::Decode => positions,
-        }
-    }
-
-    /// Writes columns to a cache and returns the columns to attend to. The prompt attends to its own columns, which
-    /// are all there are; a decoded token attends to the whole cache under the mask.
-    fn cached(&mut self, columns: ValueId, layer: usize, start: ValueId, cache: &mut ValueId) -> ValueId {
-        *cache = self.net.b.node(Op::KvAppend { layer }, &[*cache, columns, start]);
-        match self.phase {
-            Phase::Prefill => columns,
-            Phase::Decode => self.net.b.node(Op::KvLayer { layer }, &[*cache]),
-        }
     }
 
     fn mixture(&mut self, y: ValueId, prefix: &str, layer: usize) -> ValueId {

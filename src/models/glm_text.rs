@@ -196,12 +196,10 @@ pub enum Query {
 pub mod names {
     /// Token ids; one from the vocabulary size on is a visual token.
     pub const INPUT_IDS: &str = "input_ids";
-    /// Positions of the sequence up to the tokens fed, counted from 0 without regard to images.
-    pub const POSITION_IDS: &str = "position_ids";
+    /// Position of the first token fed, counted from 0 without regard to images.
+    pub const POSITION: &str = "pos";
     /// Run-time extent: tokens fed.
     pub const QUERY: &str = "query";
-    /// Run-time extent: tokens of the sequence, those fed included.
-    pub const TOTAL: &str = "total";
     /// Visual tokens.
     pub const IMAGE_EMBEDS: &str = "image_embeds";
     /// Position of the first token after the image.
@@ -216,13 +214,12 @@ pub mod names {
     pub const LOGITS: &str = "logits";
 }
 
-/// The functions asked for, each
-/// `(input_ids si32 [1, s], position_ids si32 [1, total], image_embeds [tokens, hidden], rope_shift_start si32 [1],
-/// rope_shift_amount si32 [1]; keyCache, valueCache) -> logits [1, s, vocabulary]` with caches
-/// `[layers, 1, kv heads, cache, head width]`. The host chooses `total`, and `s` where it is not fixed.
+/// The functions asked for, each `(input_ids si32 [1, s], pos si32 [1], image_embeds [tokens, hidden],
+/// rope_shift_start si32 [1], rope_shift_amount si32 [1]; keyCache, valueCache) -> logits [1, s, vocabulary]` with
+/// caches `[layers, 1, kv heads, cache, head width]`.
 ///
-/// The tokens fed are the last `s` of the sequence: their columns are written from `total - s` on, and every token sees
-/// those up to its own.
+/// The tokens fed are at `pos` and the positions after it: their columns are written there, and every token sees those
+/// up to its own.
 ///
 /// # Errors
 /// When a length does not fit, a tensor is missing or misshapen, or the head contradicts the embedding table it is
@@ -242,7 +239,7 @@ pub fn functions(
     }
     let build = |call: &Call| {
         let net = Net::new(&call.name, element, loader, weights);
-        Decoder { config, grid: call.grid, cache, lengths: Lengths::of(call.query, cache), net }.build()
+        Decoder { config, grid: call.grid, cache, query: call.query.extent(cache), net }.build()
     };
     calls.iter().map(build).collect()
 }
@@ -263,20 +260,12 @@ fn check_lengths(config: &Config, calls: &[Call], cache: usize) -> Result<()> {
     Ok(())
 }
 
-/// Extents of the sequence.
-struct Lengths {
-    /// Tokens fed.
-    query: Dim,
-    /// Tokens of the sequence, those fed included.
-    total: Dim,
-}
-
-impl Lengths {
-    fn of(query: Query, cache: usize) -> Self {
-        let total = |least| Dim::Symbol(Symbol::new(names::TOTAL, least, cache));
-        match query {
-            Query::Tokens(tokens) => Self { query: Dim::Fixed(tokens), total: total(tokens) },
-            Query::Any => Self { query: Dim::Symbol(Symbol::new(names::QUERY, 1, cache)), total: total(1) },
+impl Query {
+    /// The extent of the tokens fed.
+    fn extent(self, cache: usize) -> Dim {
+        match self {
+            Self::Tokens(tokens) => Dim::Fixed(tokens),
+            Self::Any => Dim::Symbol(Symbol::new(names::QUERY, 1, cache)),
         }
     }
 }
@@ -286,7 +275,8 @@ struct Decoder<'k, 'l, 'c, 'w> {
     grid: Grid,
     /// Positions of the cache.
     cache: usize,
-    lengths: Lengths,
+    /// Tokens fed.
+    query: Dim,
     net: Net<'l, 'c, 'w>,
 }
 
@@ -300,17 +290,15 @@ struct Tokens {
     is_image: ValueId,
     /// Position in the sequence, `si32 [s]`.
     position: ValueId,
-    /// Where the columns of this call start, `si32 [1]`.
+    /// Position of the first token, `si32 [1]`.
     start: ValueId,
-    /// Where they end, which is the length of the sequence, `si32 [1]`.
-    end: ValueId,
 }
 
 /// Values that all layers share, and the caches as written so far.
 struct Stream {
     rotary: Rotary,
+    /// Position of the first token fed, `si32 [1]`.
     start: ValueId,
-    end: ValueId,
     keys: ValueId,
     values: ValueId,
 }
@@ -336,17 +324,13 @@ impl Decoder<'_, '_, '_, '_> {
     }
 
     fn tokens(&mut self) -> Tokens {
-        let (vocabulary, s) = (self.config.vocabulary as i32, self.lengths.query.clone());
-        let row = |extent: &Dim| TensorType { element: ElementType::I32, shape: vec![Dim::Fixed(1), extent.clone()] };
+        let (vocabulary, s) = (self.config.vocabulary as i32, self.query.clone());
+        let row = TensorType { element: ElementType::I32, shape: vec![Dim::Fixed(1), s.clone()] };
         let b = &mut self.net.b;
-        let ids = b.input(names::INPUT_IDS, row(&s));
-        let positions = b.input(names::POSITION_IDS, row(&self.lengths.total));
-        let (count, end) = (b.extents(&[s.clone()]), b.extents(&[self.lengths.total.clone()]));
-        let start = b.sub(end, count);
-        let (zero, one) = (b.integers(&[1], &[0]), b.integers(&[1], &[1]));
-        let bounds = [b.concat(&[zero, start], 0), b.concat(&[one, end], 0)];
-        let position = b.slice_at(positions, bounds, vec![Dim::Fixed(1), s.clone()]);
-
+        let ids = b.input(names::INPUT_IDS, row);
+        let start = b.input(names::POSITION, TensorType::new(ElementType::I32, &[1]));
+        let position = b.counted_from(start, &s);
+        let zero = b.integers(&[1], &[0]);
         let ids = b.reshape_to(ids, &[s.clone()]);
         let (last, first_slot) = (b.integers(&[1], &[vocabulary - 1]), b.integers(&[1], &[vocabulary]));
         let is_image = b.binary(Binary::Greater, ids, last);
@@ -355,9 +339,8 @@ impl Decoder<'_, '_, '_, '_> {
             text: b.binary(Binary::Min, ids, last),
             slot: b.binary(Binary::Max, slot, zero),
             is_image: b.reshape_to(is_image, &[s.clone(), Dim::Fixed(1)]),
-            position: b.reshape_to(position, &[s]),
+            position,
             start,
-            end,
         }
     }
 
@@ -370,7 +353,7 @@ impl Decoder<'_, '_, '_, '_> {
         let text = b.take_rows(table, tokens.text);
         let image = b.take_rows(seen, tokens.slot);
         let x = b.node(Op::Select, &[tokens.is_image, image, text]);
-        let x = b.reshape_to(x, &[Dim::Fixed(1), self.lengths.query.clone(), hidden.into()]);
+        let x = b.reshape_to(x, &[Dim::Fixed(1), self.query.clone(), hidden.into()]);
         b.label(x, "inputs_embeds")
     }
 
@@ -378,7 +361,7 @@ impl Decoder<'_, '_, '_, '_> {
     /// which the image starts, and count rows and columns from there; the text behind them goes on after the longer
     /// side of the image.
     fn positions(&mut self, tokens: &Tokens) -> ValueId {
-        let column = [self.lengths.query.clone(), Dim::Fixed(1)];
+        let column = [self.query.clone(), Dim::Fixed(1)];
         let grid = self.grid;
         let b = &mut self.net.b;
         let shift_start = b.input(names::ROPE_SHIFT_START, TensorType::new(ElementType::I32, &[1]));
@@ -408,7 +391,6 @@ impl Decoder<'_, '_, '_, '_> {
         Stream {
             rotary,
             start: tokens.start,
-            end: tokens.end,
             keys: b.state(names::KEY_CACHE, state.clone()),
             values: b.state(names::VALUE_CACHE, state),
         }
@@ -466,10 +448,8 @@ impl Decoder<'_, '_, '_, '_> {
         b.label(v, format!("cache.{layer}.value"));
         stream.keys = b.node(Op::KvAppend { layer }, &[stream.keys, k, stream.start]);
         stream.values = b.node(Op::KvAppend { layer }, &[stream.values, v, stream.start]);
-        let length = &self.lengths.total;
-        let [k, v] = [stream.keys, stream.values]
-            .map(|cache| b.node(Op::KvPrefix { layer, length: length.clone() }, &[cache, stream.end]));
-        let y = b.attention([q, k, v], true);
+        let seen = [q, stream.keys, stream.values, stream.start];
+        let y = b.node(Op::CachedAttention { layer, window: None }, &seen);
         let y = merge_heads(b, y);
         self.net.linear(y, &format!("{prefix}o_proj"), (heads * d, hidden), Bias::No)
     }

@@ -19,7 +19,8 @@ impl Pass for DeadCode {
     }
 }
 
-fn sweep(function: &mut Function) {
+/// Removes what no result of the function needs.
+pub(super) fn sweep(function: &mut Function) {
     let live = live_nodes(function);
     let mut renamed = vec![None; function.nodes.len()];
     let mut kept = Function::new(function.name.clone(), function.role.clone());

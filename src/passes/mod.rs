@@ -3,6 +3,7 @@
 //! A pass has a stable name (used in manifests, the log, `--stop-after` and `--explain`), says how many sites it
 //! rewrote or why there was nothing to do, and leaves a module that [`Module::verify`] accepts.
 
+mod attention;
 mod bake_conv;
 mod cancel_transposes;
 mod dead_code;
@@ -15,11 +16,14 @@ mod lower_linear;
 mod metalize_moe;
 mod proof;
 mod quantise_experts;
+mod quantise_linears;
+mod split_gate_up;
 mod stack_experts;
 mod static_kv;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 pub use bake_conv::BakeConv;
@@ -31,12 +35,15 @@ pub use fold_position_embeddings::FoldPositionEmbeddings;
 pub use gather_moe::GatherMoe;
 pub use lower_linear::LowerLinear;
 pub use metalize_moe::MetalizeMoe;
-pub use proof::Numbers;
+pub use proof::{Arguments, Numbers};
 pub use quantise_experts::QuantiseExperts;
+pub use quantise_linears::QuantiseLinears;
+pub use split_gate_up::SplitGateUp;
 pub use stack_experts::StackExperts;
-pub use static_kv::StaticKv;
+pub use static_kv::{KvForm, StaticKv, names as kv_names};
 
-use crate::graph::{FunctionRole, Module, Node, Rewriter, ValueId, rewrite};
+use crate::graph::{Function, FunctionRole, Module, Node, Rewriter, ValueId, rewrite};
+use crate::weights::Weights;
 use crate::{Error, Result};
 
 /// One rewrite of a module.
@@ -52,6 +59,20 @@ pub trait Pass: fmt::Debug {
 
     /// Whether the results before and after are equal but for rounding. Only quantising changes them.
     fn keeps_numbers(&self) -> bool {
+        true
+    }
+
+    /// The arguments with which `before` does after the pass what it did with `arguments`: a pass may change what a
+    /// function takes.
+    ///
+    /// # Errors
+    /// When there are none.
+    fn arguments_after(&self, _before: &Function, arguments: Arguments) -> Result<Arguments> {
+        Ok(arguments)
+    }
+
+    /// Whether states hold on return what they held before the pass.
+    fn keeps_states(&self) -> bool {
         true
     }
 }
@@ -114,9 +135,12 @@ pub fn run(module: &mut Module, pass: &dyn Pass) -> Result<Entry> {
 /// # Errors
 /// As [`run`], and when the numbers move by more than [`ROUNDING`].
 pub fn run_proved(module: &mut Module, pass: &dyn Pass) -> Result<Entry> {
-    let before = Numbers::of(module)?;
+    let calls = proof::calls(module)?;
+    let (before, calls_after) = (Numbers::on(module, calls.clone())?, calls_after(module, pass, calls)?);
+    let states = names_of_states(module);
+    let before = before.only(|name| pass.keeps_states() || !states.contains(name));
     let entry = run(module, pass)?;
-    let difference = Numbers::of(module)?.difference(&before)?;
+    let difference = Numbers::on(module, calls_after)?.difference(&before)?;
     let kept = difference <= ROUNDING;
     if pass.keeps_numbers() && !kept {
         let error = Error::check("the pass changed the numbers").at(format!("pass `{}`", pass.name()));
@@ -125,17 +149,56 @@ pub fn run_proved(module: &mut Module, pass: &dyn Pass) -> Result<Entry> {
     Ok(Entry { difference: Some(difference), ..entry })
 }
 
+/// The arguments with which the functions do after the pass what they do before it.
+fn calls_after(module: &Module, pass: &dyn Pass, calls: proof::Calls) -> Result<proof::Calls> {
+    let after = |(name, arguments): (String, Arguments)| {
+        let function = module.function(&name).ok_or_else(|| Error::input("no such function").found(name.clone()))?;
+        Ok((name, pass.arguments_after(function, arguments)?))
+    };
+    calls.into_iter().map(after).collect()
+}
+
+/// The states of every entry function, as [`Numbers`] names them.
+fn names_of_states(module: &Module) -> BTreeSet<String> {
+    let of = |function: &Function| {
+        let name = function.name.clone();
+        function.states.iter().map(|state| format!("{name}.{}", state.name)).collect::<Vec<_>>()
+    };
+    module.entries().flat_map(of).collect()
+}
+
 /// Applies a rule to every node of every entry function; returns how many nodes were replaced.
 fn rewrite_entries(
     module: &mut Module,
     mut rule: impl FnMut(&mut Rewriter<'_, '_>, &Node) -> Result<Option<ValueId>>,
 ) -> Result<usize> {
+    rewrite_entries_with(module, |_| (), |rewriter, node, ()| rule(rewriter, node))
+}
+
+/// As [`rewrite_entries`], with a rule that is also told what `learn` found in the function as it was.
+fn rewrite_entries_with<T>(
+    module: &mut Module,
+    learn: impl Fn(&Function) -> T,
+    mut rule: impl FnMut(&mut Rewriter<'_, '_>, &Node, &T) -> Result<Option<ValueId>>,
+) -> Result<usize> {
+    rewrite_entries_by(module, &mut |function, weights| {
+        let learnt = learn(function);
+        rewrite(function, weights, |rewriter, node| rule(rewriter, node, &learnt))
+    })
+}
+
+/// Rebuilds every entry function; returns how many nodes were replaced.
+fn rewrite_entries_by(
+    module: &mut Module,
+    rebuild: &mut dyn FnMut(&Function, &mut Weights) -> Result<(Function, usize)>,
+) -> Result<usize> {
     let mut sites = 0;
     for index in 0..module.functions.len() {
-        if module.functions[index].role != FunctionRole::Entry {
+        let function = &module.functions[index];
+        if function.role != FunctionRole::Entry {
             continue;
         }
-        let (function, replaced) = rewrite(&module.functions[index], &mut module.weights, &mut rule)?;
+        let (function, replaced) = rebuild(function, &mut module.weights)?;
         module.functions[index] = function;
         sites += replaced;
     }

@@ -11,6 +11,28 @@ use crate::{Error, Result};
 #[derive(Debug, Clone)]
 pub struct Numbers(BTreeMap<String, Vec<f32>>);
 
+/// What a function is called with.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    /// Inputs by name.
+    pub inputs: Tensors,
+    /// Contents of the states on entry, by name.
+    pub states: Tensors,
+}
+
+impl Arguments {
+    /// Noise that depends on nothing but names and shapes.
+    fn noise(function: &Function) -> Result<Self> {
+        Ok(Self {
+            inputs: noise_for(function, ParameterKind::Input)?,
+            states: noise_for(function, ParameterKind::State)?,
+        })
+    }
+}
+
+/// What the functions of a module are called with, by their names.
+pub(super) type Calls = BTreeMap<String, Arguments>;
+
 impl Numbers {
     /// Runs every entry function of a module on inputs that depend on nothing but their names and shapes, in single
     /// precision.
@@ -18,20 +40,28 @@ impl Numbers {
     /// # Errors
     /// When a function cannot be run.
     pub fn of(module: &Module) -> Result<Self> {
+        Self::on(module, calls(module)?)
+    }
+
+    /// Runs the entry functions of a module with these arguments, in single precision.
+    pub(super) fn on(module: &Module, calls: Calls) -> Result<Self> {
         let executor = Executor::new(module, Options::default());
         let mut numbers = BTreeMap::new();
-        for function in module.entries() {
-            let place = || format!("function `{}`", function.name);
-            let mut states = noise_for(function, ParameterKind::State).at(place)?;
-            let inputs = noise_for(function, ParameterKind::Input).at(place)?;
-            let results = executor.run(&function.name, inputs, &mut states)?;
+        for (function, Arguments { inputs, mut states }) in calls {
+            let results = executor.run(&function, inputs, &mut states)?;
             for (name, tensor) in results.iter().chain(&states) {
                 if let Ok(values) = tensor.to_floats() {
-                    numbers.insert(format!("{}.{name}", function.name), values);
+                    numbers.insert(format!("{function}.{name}"), values);
                 }
             }
         }
         Ok(Self(numbers))
+    }
+
+    /// Those whose names (`FUNCTION.RESULT`) pass.
+    pub(super) fn only(mut self, passes: impl Fn(&str) -> bool) -> Self {
+        self.0.retain(|name, _| passes(name));
+        self
     }
 
     /// The largest absolute difference to the numbers before, relative to the largest magnitude where that is above 1.
@@ -51,6 +81,15 @@ impl Numbers {
     }
 }
 
+/// Noise for every entry function of a module.
+pub(super) fn calls(module: &Module) -> Result<Calls> {
+    let of = |function: &Function| {
+        let arguments = Arguments::noise(function).at(|| format!("function `{}`", function.name))?;
+        Ok((function.name.clone(), arguments))
+    };
+    module.entries().map(of).collect()
+}
+
 /// The larger; not a number is larger than all.
 fn larger(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
@@ -67,12 +106,16 @@ fn noise_for(function: &Function, kind: ParameterKind) -> Result<Tensors> {
 /// What extents that are chosen at run time are here, as far as their bounds let them.
 const RUN_TIME_EXTENT: usize = 5;
 
-/// Floating-point inputs are noise between -1 and 1; integers (positions, offsets) are 1.
-fn noise(name: &str, ty: &TensorType) -> Result<Tensor> {
-    let extent = |dim: &Dim| match dim {
+/// The extent of an axis in [`Numbers`].
+pub(super) fn extent(dim: &Dim) -> usize {
+    match dim {
         Dim::Fixed(n) => *n,
         Dim::Symbol(symbol) => RUN_TIME_EXTENT.clamp(symbol.min, symbol.max) * symbol.times,
-    };
+    }
+}
+
+/// Floating-point inputs are noise between -1 and 1; integers (positions, offsets) are 1.
+fn noise(name: &str, ty: &TensorType) -> Result<Tensor> {
     let shape: Vec<usize> = ty.shape.iter().map(extent).collect();
     let elements = shape.iter().product();
     if !ty.element.is_float() {

@@ -7,6 +7,8 @@ use crate::quant::BlockCode;
 use crate::storage::{MemorySource, StoredTensor};
 use crate::weights::{Resampling, WeightId, Weights};
 
+mod quantise_linears;
+
 /// A tensor as if read from a checkpoint, with values that depend on its name.
 fn stored(weights: &mut Weights, name: &str, shape: &[usize]) -> WeightId {
     let count: usize = shape.iter().product();
@@ -49,6 +51,12 @@ fn after(mut module: Module, passes: &[&dyn Pass]) -> String {
     module.text()
 }
 
+/// As many rows as the host likes.
+fn rows_of(columns: usize) -> TensorType {
+    let rows = Dim::Symbol(Symbol::new("rows", 1, 6));
+    TensorType { element: ElementType::F32, shape: vec![Dim::Fixed(1), rows, Dim::Fixed(columns)] }
+}
+
 fn weight(b: &mut Builder<'_>, name: &str, shape: &[usize]) -> ValueId {
     let id = stored(b.weights(), name, shape);
     b.constant(id)
@@ -76,13 +84,103 @@ fn patch_convolutions_become_linear_layers() {
 }
 
 #[test]
-fn convolutions_that_overlap_stay() {
-    let mut module = module(|b| {
-        let x = b.input("x", f32s(&[1, 3, 4, 6]));
-        let kernel = weight(b, "patch", &[5, 3, 2, 2]);
-        b.node(Op::Conv2d { stride: [1, 1], groups: 1 }, &[x, kernel])
+fn patch_convolutions_over_depth_become_linear_layers() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[2, 3, 4, 4, 6]));
+        let kernel = weight(b, "patch", &[5, 3, 2, 2, 3]);
+        b.node(Op::Conv3d { stride: [2, 2, 3] }, &[x, kernel])
     });
-    assert!(matches!(BakeConv.run(&mut module).unwrap(), Outcome::Nothing(_)));
+    insta::assert_snapshot!(after(module, &[&BakeConv]));
+}
+
+#[test]
+fn inputs_that_are_one_patch_each_are_only_reshaped() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[4, 3, 2, 2, 2]));
+        let kernel = weight(b, "patch", &[5, 3, 2, 2, 2]);
+        b.node(Op::Conv3d { stride: [2, 2, 2] }, &[x, kernel])
+    });
+    insta::assert_snapshot!(after(module, &[&BakeConv]));
+}
+
+#[test]
+fn convolutions_that_overlap_or_leave_a_rest_stay() {
+    let refused = |op: Op, image: &[usize], kernel: &[usize]| {
+        let mut module = module(|b| {
+            let x = b.input("x", f32s(image));
+            let kernel = weight(b, "patch", kernel);
+            b.node(op, &[x, kernel])
+        });
+        BakeConv.run(&mut module).unwrap()
+    };
+    let nothing = Outcome::Nothing("no convolution's stride is its kernel");
+    assert_eq!(refused(Op::Conv2d { stride: [1, 1], groups: 1 }, &[1, 3, 4, 6], &[5, 3, 2, 2]), nothing);
+    assert_eq!(refused(Op::Conv2d { stride: [2, 2], groups: 1 }, &[1, 3, 4, 5], &[5, 3, 2, 2]), nothing);
+    assert_eq!(refused(Op::Conv3d { stride: [2, 1, 2] }, &[1, 3, 4, 4, 4], &[5, 3, 2, 2, 2]), nothing);
+}
+
+/// A gated layer over one packed projection, whose halves meet again; the host chooses the number of rows.
+fn gated(b: &mut Builder<'_>, bias: bool) -> ValueId {
+    let x = b.input("x", rows_of(4));
+    let packed = weight(b, "mlp.gate_up_proj.weight", &[6, 4]);
+    let bias = bias.then(|| weight(b, "mlp.gate_up_proj.bias", &[6]));
+    let both = b.linear(x, packed, bias);
+    let (gate, up) = (b.slice_axis(both, 2, 0, 3), b.slice_axis(both, 2, 3, 6));
+    let gate = b.unary(crate::graph::Unary::Silu, gate);
+    b.mul(gate, up)
+}
+
+#[test]
+fn packed_projections_become_two() {
+    insta::assert_snapshot!(after(module(|b| gated(b, true)), &[&SplitGateUp]));
+}
+
+#[test]
+fn halves_have_the_names_they_have_where_they_are_stored_apart() {
+    let mut module = module(|b| gated(b, false));
+    assert_eq!(SplitGateUp.run(&mut module).unwrap(), Outcome::Rewrote(1));
+    let weights = module.functions[0].nodes.iter().filter_map(|node| match node.op {
+        Op::Constant(id) => module.weights.parameter_name(id),
+        _ => None,
+    });
+    assert_eq!(weights.collect::<Vec<_>>(), ["mlp.gate_proj.weight", "mlp.up_proj.weight"]);
+}
+
+#[test]
+fn projections_that_are_used_otherwise_stay_packed() {
+    type Use = fn(&mut Builder<'_>, ValueId) -> ValueId;
+    let uses: [(&str, Use); 5] = [
+        ("one half", |b, both| b.slice_axis(both, 1, 0, 3)),
+        ("three parts", |b, both| {
+            let parts = [0, 2, 4].map(|begin| b.slice_axis(both, 1, begin, begin + 2));
+            b.concat(&parts, 1)
+        }),
+        ("all of it, too", |b, both| {
+            let (gate, up) = (b.slice_axis(both, 1, 0, 3), b.slice_axis(both, 1, 3, 6));
+            b.concat(&[gate, up, both], 1)
+        }),
+        ("halves of some rows", |b, both| {
+            let rows = b.slice_axis(both, 0, 0, 1);
+            let (gate, up) = (b.slice_axis(rows, 1, 0, 3), b.slice_axis(both, 1, 3, 6));
+            b.mul(gate, up)
+        }),
+        ("its result", |b, both| {
+            let (gate, up) = (b.slice_axis(both, 1, 0, 3), b.slice_axis(both, 1, 3, 6));
+            let y = b.mul(gate, up);
+            b.result("both", both);
+            y
+        }),
+    ];
+    for (what, used) in uses {
+        let mut module = module(|b| {
+            let x = b.input("x", f32s(&[2, 4]));
+            let packed = weight(b, "w", &[6, 4]);
+            let both = b.linear(x, packed, None);
+            used(b, both)
+        });
+        let outcome = SplitGateUp.run(&mut module).unwrap();
+        assert_eq!(outcome, Outcome::Nothing("no linear layer is used by its halves alone"), "{what}");
+    }
 }
 
 #[test]
@@ -132,58 +230,6 @@ fn norms_become_composites_one_for_each_type() {
         b.layer_norm(y, g, h, 1e-5)
     });
     insta::assert_snapshot!(after(module, &[&Externalize]));
-}
-
-#[test]
-fn cache_operations_become_slice_updates() {
-    let mut module = Module::default();
-    let mut b = Builder::new("f", FunctionRole::Entry, &mut module.weights);
-    let columns = b.input("columns", f32s(&[1, 2, 1, 3]));
-    let start = b.input("start", TensorType::new(ElementType::I32, &[1]));
-    let cache = b.state("cache", f32s(&[2, 1, 2, 4, 3]));
-    let cache = b.node(Op::KvAppend { layer: 1 }, &[cache, columns, start]);
-    let read = b.node(Op::KvLayer { layer: 1 }, &[cache]);
-    b.result("y", read);
-    b.state_result("cache", cache);
-    let function = b.finish().unwrap();
-    module.functions.push(function);
-    insta::assert_snapshot!(after(module, &[&StaticKv]));
-}
-
-/// A decoder of one layer and one head, which attends to what it has written. The host chooses how many columns it
-/// feeds, and how long the sequence is.
-fn attending_to_a_prefix() -> Module {
-    let mut module = Module::default();
-    let mut b = Builder::new("f", FunctionRole::Entry, &mut module.weights);
-    let symbol = |name: &str| Dim::Symbol(Symbol::new(name, 1, 6));
-    let (query, total) = (symbol("query"), symbol("total"));
-    let columns = |heads: usize| TensorType {
-        element: ElementType::F32,
-        shape: vec![Dim::Fixed(1), Dim::Fixed(heads), query.clone(), Dim::Fixed(2)],
-    };
-    let (q, k) = (b.input("q", columns(2)), b.input("k", columns(1)));
-    b.input("positions", TensorType { element: ElementType::I32, shape: vec![total.clone()] });
-    let cache = b.state("cache", f32s(&[1, 1, 1, 6, 2]));
-    let (count, end) = (b.extents(&[query.clone()]), b.extents(&[total.clone()]));
-    let start = b.sub(end, count);
-    let cache = b.node(Op::KvAppend { layer: 0 }, &[cache, k, start]);
-    let seen = b.node(Op::KvPrefix { layer: 0, length: total.clone() }, &[cache, end]);
-    let y = b.attention([q, seen, seen], true);
-    b.result("y", y);
-    b.state_result("cache", cache);
-    module.functions = vec![b.finish().unwrap()];
-    module.verify().unwrap();
-    module
-}
-
-#[test]
-fn a_prefix_of_the_cache_becomes_a_slice_of_run_time_length() {
-    insta::assert_snapshot!(after(attending_to_a_prefix(), &[&StaticKv]));
-}
-
-#[test]
-fn plain_attention_becomes_a_composite() {
-    insta::assert_snapshot!(after(attending_to_a_prefix(), &[&StaticKv, &Externalize]));
 }
 
 #[test]

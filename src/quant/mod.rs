@@ -1,7 +1,8 @@
 //! Block quantisation: the arithmetic of every scheme, as pure functions on rows of weights.
 //!
-//! A row is cut along its last axis (K) into blocks of [`BLOCK`] weights. Each block is stored as 32 signed bytes,
-//! the codes, and one f16 scale: `weight ≈ code * scale`. Every scheme keeps these promises:
+//! A row is cut along its last axis (K) into blocks of [`BLOCK`] weights, or smaller ones where these do not divide it
+//! ([`IndivisiblePolicy`]). Each block is stored as signed bytes, the codes, and one f16 scale: `weight ≈ code * scale`.
+//! Every scheme keeps these promises:
 //!
 //! * A scale is chosen from the block's absmax in f32 and rounded to f16; the codes are then chosen against the scale
 //!   *as stored*: `code = clamp(rint(weight / scale))`, `rint` rounding halves to even.
@@ -21,7 +22,9 @@
 //! | code -128 | never | only in the head |
 
 mod block;
+mod coding;
 pub mod fp16;
+mod indivisible;
 pub mod int8;
 mod measure;
 mod reject;
@@ -29,6 +32,8 @@ mod scheme;
 pub mod sym8;
 
 pub use block::{BLOCK, BlockScale, BlockScheme, Grid};
+pub use coding::Coding;
+pub use indivisible::{Fit, Indivisible, IndivisibleOverride, IndivisiblePolicy};
 pub use measure::{BlockError, decode, measure};
 pub use reject::Unstorable;
 pub use scheme::{BlockCode, Part, Scheme};

@@ -12,9 +12,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tempfile::NamedTempFile;
 
-use pipe::{Reply, Request, StateSpec};
+use pipe::{Inputs, Reply, Request, Sent, StateSpec};
 
-use super::{Asset, Call, HostTensor, Outputs, Runtime, State};
+use super::{Asset, Call, Outputs, Runtime, State};
 use crate::{Error, Result};
 
 const DRIVER: &str = include_str!("coreai_driver.py");
@@ -35,6 +35,7 @@ pub struct CoreAi {
     version: String,
     assets: BTreeMap<Asset, PathBuf>,
     loaded: BTreeSet<Asset>,
+    sent: Sent,
 }
 
 /// The Python interpreter to use: the given one, else the one named by [`PYTHON_VARIABLE`], else that of a virtual
@@ -59,7 +60,9 @@ impl CoreAi {
     pub fn start(python: &Path, assets: BTreeMap<Asset, PathBuf>) -> Result<Self> {
         let mut process = Process::start(python)?;
         match process.receive()? {
-            Reply::Ready(version) => Ok(Self { process, version, assets, loaded: BTreeSet::new() }),
+            Reply::Ready(version) => {
+                Ok(Self { process, version, assets, loaded: BTreeSet::new(), sent: Sent::default() })
+            }
             Reply::Failed(reason) => Err(Error::environment("Python has no usable Core AI package")
                 .at(process.python.clone())
                 .found(reason)
@@ -94,7 +97,7 @@ impl CoreAi {
         }
         let refused = |reason: String| Error::check("Core AI does not load the asset").at(name.clone()).found(reason);
         // A damaged asset ends the process too: that is said of the asset, not of the environment.
-        let answer = self.process.ask(&Request::Load { asset: asset.name(), path: &name }, &[]);
+        let answer = self.process.ask(&Request::Load { asset: asset.name(), path: &name }, &Inputs::NONE);
         answer.map_err(|ended| refused(ended.to_string()))?.map_err(refused)?;
         self.loaded.insert(asset);
         Ok(())
@@ -124,19 +127,20 @@ impl Runtime for CoreAi {
     fn reset_states(&mut self, asset: Asset, states: &[State]) -> Result<()> {
         self.load(asset)?;
         let states = states.iter().map(|state| StateSpec { name: &state.name, shape: &state.shape }).collect();
-        let answer = self.process.ask(&Request::Reset { asset: asset.name(), states }, &[])?;
+        let answer = self.process.ask(&Request::Reset { asset: asset.name(), states }, &Inputs::NONE)?;
         answer.map(|_| ()).map_err(|reason| self.failed(asset, "states".to_owned(), &reason))
     }
 
     fn run(&mut self, call: &Call<'_>) -> Result<Outputs> {
         self.load(call.asset)?;
+        let inputs = self.sent.next(&call.inputs);
         let request = Request::Run {
             asset: call.asset.name(),
             function: call.function,
-            inputs: pipe::specs(&call.inputs),
+            inputs: inputs.specs(),
             states: &call.states,
         };
-        let answer = self.process.ask(&request, &call.inputs)?;
+        let answer = self.process.ask(&request, &inputs)?;
         answer.map_err(|reason| self.failed(call.asset, format!("function `{}`", call.function), &reason))
     }
 }
@@ -176,7 +180,7 @@ impl Process {
     }
 
     /// Sends a request and waits for its answer: the outputs, or why it failed.
-    fn ask(&mut self, request: &Request<'_>, inputs: &[(&str, HostTensor)]) -> Result<Result<Outputs, String>> {
+    fn ask(&mut self, request: &Request<'_>, inputs: &Inputs<'_>) -> Result<Result<Outputs, String>> {
         let logged = self.log_size();
         let sent = match &mut self.requests {
             Some(requests) => pipe::send(requests, request, inputs),
@@ -284,6 +288,6 @@ mod tests {
     /// A runtime whose process is anything that runs.
     fn greeting_process(assets: BTreeMap<Asset, PathBuf>) -> CoreAi {
         let process = Process::start(Path::new("true")).unwrap();
-        CoreAi { process, version: "1.0".to_owned(), assets, loaded: BTreeSet::new() }
+        CoreAi { process, version: "1.0".to_owned(), assets, loaded: BTreeSet::new(), sent: Sent::default() }
     }
 }

@@ -1,7 +1,8 @@
 """Runs functions of .aimodel assets on Apple's Core AI runtime, told what to do through a pipe.
 
 A message is: length of the header (u32, little-endian), header (JSON), then the raw little-endian elements of
-the tensors the header lists, in order. One reply for each request, and one greeting before the first.
+the tensors the header lists, in order; those that are marked `again` have come before. One reply for each request,
+and one greeting before the first.
 """
 
 import asyncio
@@ -35,7 +36,10 @@ def receive():
     return json.loads(REQUESTS.read(struct.unpack("<I", length)[0]))
 
 
-def receive_tensor(spec):
+def receive_tensor(spec, held):
+    """A tensor that is marked `again` is the one that came last under its name, and is not sent."""
+    if spec.get("again"):
+        return held[spec["name"]]
     kind = np.dtype(KINDS[spec["kind"]])
     count = int(np.prod(spec["shape"], dtype=np.int64))
     return np.frombuffer(REQUESTS.read(count * kind.itemsize), kind).reshape(spec["shape"])
@@ -104,9 +108,10 @@ def reply(outputs):
 
 
 async def serve(stack):
-    loaded = {}
+    loaded, held = {}, {}
     while (request := receive()) is not None:
-        inputs = {spec["name"]: receive_tensor(spec) for spec in request.get("inputs", ())}
+        inputs = {spec["name"]: receive_tensor(spec, held) for spec in request.get("inputs", ())}
+        held.update(inputs)
         step = request["step"]
         try:
             if step == "load":

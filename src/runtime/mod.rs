@@ -8,6 +8,7 @@ pub mod eval;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::{Error, Result};
 
@@ -21,6 +22,9 @@ pub enum Asset {
 }
 
 impl Asset {
+    /// Every asset of a bundle.
+    pub const ALL: [Self; 2] = [Self::Vision, Self::Decoder];
+
     /// The name used in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -39,11 +43,11 @@ impl fmt::Display for Asset {
 
 /// A tensor as the host holds it: row-major, in single precision or as integers.
 ///
-/// A runtime converts to and from the element type that the function declares.
+/// A runtime converts to and from the element type that the function declares. Clones share their elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostTensor {
     shape: Vec<usize>,
-    data: TensorData,
+    data: Arc<TensorData>,
 }
 
 /// The elements of a [`HostTensor`].
@@ -80,7 +84,7 @@ impl HostTensor {
     pub fn new(shape: Vec<usize>, data: TensorData) -> Result<Self> {
         let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
         if elements == Some(data.len()) {
-            return Ok(Self { shape, data });
+            return Ok(Self { shape, data: Arc::new(data) });
         }
         Err(Error::input("the shape of a tensor does not hold its elements")
             .found(format!("{} elements", data.len()))
@@ -118,7 +122,13 @@ impl HostTensor {
     /// Shape and elements.
     #[must_use]
     pub fn into_parts(self) -> (Vec<usize>, TensorData) {
-        (self.shape, self.data)
+        (self.shape, Arc::unwrap_or_clone(self.data))
+    }
+
+    /// Whether this is a clone of `other`, or the other way round.
+    #[must_use]
+    pub fn shares_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.data, &other.data) && self.shape == other.shape
     }
 }
 
@@ -171,7 +181,7 @@ impl Outputs {
                 .found(format!("{:?}", tensor.shape))
                 .expected(format!("{shape:?}")));
         }
-        match tensor.data {
+        match Arc::unwrap_or_clone(tensor.data) {
             TensorData::Floats(values) => Ok(values),
             TensorData::Ints(_) => {
                 Err(Error::check("wrong element type").at(place()).found("integers").expected("floats"))

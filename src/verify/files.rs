@@ -10,7 +10,8 @@ use crate::asset;
 use crate::bundle::{Accounts, Bundle, LEDGER, Language, METADATA, RECIPE};
 use crate::error::At;
 use crate::host::reader::HostAssets;
-use crate::host::recipe::{HostTensorFile, Recipe};
+use crate::host::recipe::{HostTensorFile, Recipe, Variant};
+use crate::runtime::Asset;
 use crate::{Error, Result};
 
 const COPY_AGAIN: &str = "copy the bundle again, or export it again";
@@ -89,24 +90,27 @@ fn said_of_assets(bundle: &Bundle, recipe: &Recipe) -> Vec<Said> {
         let found = bundle.metadata().assets.get(part).cloned().unwrap_or_default();
         (format!("assets.{part}"), found, path.to_owned())
     };
-    vec![said("main", &recipe.decoder.asset), said("vision", &recipe.vision.asset)]
+    vec![said("main", recipe.asset(Asset::Decoder)), said("vision", recipe.asset(Asset::Vision))]
 }
 
 fn said_of_language(language: &Language, recipe: &Recipe) -> Vec<Said> {
     let said = |field: &str, found: String, expected: String| (format!("language.{field}"), found, expected);
-    let functions = |part: &str| language.function_map.get(part).map_or_else(String::new, |names| names.join(", "));
+    let sorted = |mut names: Vec<&str>| {
+        names.sort_unstable();
+        names.join(", ")
+    };
+    let functions = |part: &str, asset| {
+        let found = language.function_map.get(part).into_iter().flatten().map(String::as_str).collect();
+        said(&format!("function_map.{part}"), sorted(found), sorted(recipe.functions(asset)))
+    };
     let tokenizer = Path::new(&recipe.tokenizer).parent().map_or_else(String::new, |path| path.display().to_string());
     vec![
         said("tokenizer", language.tokenizer.clone(), tokenizer),
         said("embedded_tokenizer", language.embedded_tokenizer.to_string(), true.to_string()),
         said("vocab_size", language.vocab_size.to_string(), recipe.vocab_size.to_string()),
         said("max_context_length", language.max_context_length.to_string(), recipe.cache.length.to_string()),
-        said(
-            "function_map.main",
-            functions("main"),
-            [recipe.decoder.prefill.as_str(), recipe.decoder.decode.as_str()].join(", "),
-        ),
-        said("function_map.vision", functions("vision"), recipe.vision.function.clone()),
+        functions("main", Asset::Decoder),
+        functions("vision", Asset::Vision),
     ]
 }
 
@@ -117,7 +121,7 @@ fn is_hub_id(id: &str) -> bool {
 
 /// Every file that the recipe names is there and of its size, and there are regular files only.
 pub(super) fn files(bundle: &Bundle, recipe: &Recipe) -> Result<String> {
-    for tensor in host_tensors(recipe) {
+    for tensor in recipe.host_tensors() {
         let path = bundle.path().join(&tensor.file);
         let found = path.metadata().map_err(|e| with_hint(Error::io(&path, &e)))?.len();
         if Some(found) != bytes_of(tensor) {
@@ -131,20 +135,17 @@ pub(super) fn files(bundle: &Bundle, recipe: &Recipe) -> Result<String> {
     Ok(format!("{} bytes in all", bundle.bytes()?))
 }
 
-fn host_tensors(recipe: &Recipe) -> [&HostTensorFile; 4] {
-    let tensors = &recipe.host_tensors;
-    [&tensors.embed_tokens, &tensors.image_newline, &tensors.view_separator, &tensors.prompt_input_ids]
-}
-
 fn bytes_of(tensor: &HostTensorFile) -> Option<u64> {
     let size = tensor.element.size() as u64;
     tensor.shape.iter().try_fold(size, |bytes, &extent| bytes.checked_mul(extent as u64))
 }
 
 /// The host loads its side, and the tokenizer makes the stored prompt of the recipe's.
-pub(super) fn host(bundle: &Bundle) -> Result<(HostAssets, String)> {
-    let host = HostAssets::open(bundle.path()).map_err(with_hint)?;
-    let detail = format!("the tokenizer makes the stored prompt of {} tokens", host.prompt().len());
+pub(super) fn host(bundle: &Bundle, functions: Option<Variant>) -> Result<(HostAssets, String)> {
+    let mut host = HostAssets::open(bundle.path()).map_err(with_hint)?;
+    functions.map_or(Ok(()), |variant| host.choose(variant))?;
+    let lengths: Vec<String> = host.prompts().iter().map(|prompt| prompt.len().to_string()).collect();
+    let detail = format!("the tokenizer makes the stored prompt of {} tokens", lengths.join(" and of "));
     Ok((host, detail))
 }
 
@@ -178,8 +179,8 @@ fn check_ledger(parts: &Parts<'_>, accounts: &Accounts) -> Result<()> {
 
 /// Bytes of every weight that is stored, by its name in the ledger.
 fn stored_weights(parts: &Parts<'_>) -> BTreeMap<String, u64> {
-    let recipe = &parts.recipe;
-    let host = host_tensors(recipe).map(|tensor| (tensor.file.clone(), bytes_of(tensor).unwrap_or(0)));
+    let host =
+        parts.recipe.host_tensors().into_iter().map(|tensor| (tensor.file.clone(), bytes_of(tensor).unwrap_or(0)));
     let in_assets = parts.assets.iter().flat_map(|(part, asset)| {
         let resources = asset.program().resources.iter();
         resources.map(move |resource| (format!("{part}/{}", resource.key), resource.bytes))

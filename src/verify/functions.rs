@@ -1,22 +1,21 @@
 //! The functions of the programs: readable by our own reader, and those the recipe speaks of.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 use super::Parts;
+use super::signature::{self, Expected, Ports, Signature};
 use crate::asset;
 use crate::bundle::Bundle;
-use crate::graph::{Function, Module, ParameterKind, TensorType};
-use crate::host::recipe::Recipe;
+use crate::graph::{Function, Module};
+use crate::host::recipe::{Contract, Recipe};
 use crate::runtime::Asset;
 use crate::runtime::eval::Modules;
-use crate::{ElementType, Error, Result};
+use crate::{Error, Result};
 
 /// Where the assets are, by the part they play.
 pub(super) fn folders(bundle: &Bundle, recipe: &Recipe) -> BTreeMap<Asset, PathBuf> {
-    let place = |path: &str| bundle.path().join(path);
-    BTreeMap::from([(Asset::Vision, place(&recipe.vision.asset)), (Asset::Decoder, place(&recipe.decoder.asset))])
+    Asset::ALL.map(|part| (part, bundle.path().join(recipe.asset(part)))).into()
 }
 
 /// What reading the programs gives, and what is said of it.
@@ -41,94 +40,10 @@ pub(super) fn read(bundle: &Bundle, recipe: &Recipe) -> Result<Read> {
     Ok(((assets, modules), detail))
 }
 
-/// What a function takes and gives, by name.
-#[derive(Debug, Clone, PartialEq)]
-struct Signature {
-    inputs: Ports,
-    states: Ports,
-    results: Ports,
-}
-
-/// Types by name.
-#[derive(Debug, Clone, PartialEq)]
-struct Ports(BTreeMap<String, TensorType>);
-
-impl Ports {
-    fn new<'n>(ports: impl IntoIterator<Item = (&'n str, TensorType)>) -> Self {
-        Self(ports.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect())
-    }
-}
-
-impl Signature {
-    fn of(function: &Function) -> Self {
-        let parameters =
-            |kind| Ports::new(function.parameters_of(kind).map(|p| (p.name.as_str(), function.ty(p.value).clone())));
-        Self {
-            inputs: parameters(ParameterKind::Input),
-            states: parameters(ParameterKind::State),
-            results: Ports::new(function.results.iter().map(|r| (r.name.as_str(), function.ty(r.value).clone()))),
-        }
-    }
-}
-
-impl fmt::Display for Ports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ports: Vec<String> = self.0.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
-        f.write_str(&ports.join(", "))
-    }
-}
-
-impl fmt::Display for Signature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let states = if self.states.0.is_empty() { "" } else { "; states " };
-        write!(f, "({}{states}{}) -> ({})", self.inputs, self.states, self.results)
-    }
-}
-
-/// The functions that a recipe speaks of.
-fn expected(recipe: &Recipe) -> Result<[(Asset, &str, Signature); 3]> {
-    let float = |shape: &[usize]| TensorType::new(recipe.element_type, shape);
-    let (vision, decoder) = (&recipe.vision, &recipe.decoder);
-    let side = recipe.image.side as usize;
-    let none = || Ports::new([]);
-    let logits = || Ports::new([(decoder.logits.as_str(), float(&[1, 1, recipe.vocab_size]))]);
-    let [keys, values] = recipe.states();
-    let states =
-        || Ports::new([(keys.name.as_str(), float(&keys.shape)), (values.name.as_str(), float(&values.shape))]);
-    let embeds = |tokens| (decoder.inputs_embeds.as_str(), float(&[1, tokens, recipe.hidden_size]));
-    let position = (decoder.position.as_str(), TensorType::new(ElementType::I32, &[1]));
-    let visual_tokens = float(&[1, recipe.grid()?.tokens(), recipe.hidden_size]);
-    Ok([
-        (
-            Asset::Vision,
-            &vision.function,
-            Signature {
-                inputs: Ports::new([(vision.image.as_str(), float(&[1, 3, side, side]))]),
-                states: none(),
-                results: Ports::new([(vision.visual_tokens.as_str(), visual_tokens)]),
-            },
-        ),
-        (
-            Asset::Decoder,
-            &decoder.prefill,
-            Signature {
-                inputs: Ports::new([embeds(recipe.prompt.prefix_length)]),
-                states: states(),
-                results: logits(),
-            },
-        ),
-        (
-            Asset::Decoder,
-            &decoder.decode,
-            Signature { inputs: Ports::new([embeds(1), position]), states: states(), results: logits() },
-        ),
-    ])
-}
-
 /// The functions have the names, shapes and element types that the recipe says.
 pub(super) fn signatures(parts: &Parts<'_>) -> Result<String> {
-    let expected = expected(&parts.recipe)?;
-    for (part, name, signature) in &expected {
+    let expected = signature::expected(&parts.recipe)?;
+    for Expected { part, name, signature } in &expected {
         let found = Signature::of(entry(parts, *part, name)?);
         if found != *signature {
             let error = Error::check("the function is not the one the recipe speaks of");
@@ -136,36 +51,44 @@ pub(super) fn signatures(parts: &Parts<'_>) -> Result<String> {
         }
     }
     for (part, asset) in &parts.assets {
-        let known = |name: &str| expected.iter().any(|(of, known, _)| of == part && *known == name);
-        if let Some(other) = module(parts, *part)?.entries().find(|function| !known(&function.name)) {
+        let known = parts.recipe.functions(*part);
+        if let Some(other) = module(parts, *part)?.entries().find(|function| !known.contains(&function.name.as_str())) {
             let error = Error::check("the recipe does not speak of this function");
             return Err(error.at(format!("function `{}`", other.name)).at(asset.file().source().name()));
         }
     }
-    let names: Vec<&str> = expected.iter().map(|(_, name, _)| *name).collect();
+    let names: Vec<&str> = expected.iter().map(|expected| expected.name).collect();
     Ok(format!("{} as the recipe says", names.join(", ")))
 }
 
-/// What one function leaves in the states is what the other finds: same names, same types.
+/// What one function leaves in the states is what the others find: same names, same types.
 pub(super) fn shared_states(parts: &Parts<'_>) -> Result<String> {
-    let decoder = &parts.recipe.decoder;
-    let states = |name: &str| entry(parts, Asset::Decoder, name).map(|function| Signature::of(function).states);
-    let (prefill, decode) = (states(&decoder.prefill)?, states(&decoder.decode)?);
-    if prefill == decode {
-        return Ok(prefill.to_string());
+    let mut first: Option<(&str, Ports)> = None;
+    for name in parts.recipe.functions(Asset::Decoder) {
+        let states = Signature::of(entry(parts, Asset::Decoder, name)?).states;
+        match &first {
+            None => first = Some((name, states)),
+            Some((other, expected)) if *expected != states => {
+                let error = Error::check(format!("its states are not those of `{other}`"));
+                return Err(at(parts, Asset::Decoder, error, name).found(states).expected(expected));
+            }
+            Some(_) => {}
+        }
     }
-    let error = Error::check(format!("its states are not those of `{}`", decoder.prefill));
-    Err(at(parts, Asset::Decoder, error, &decoder.decode).found(decode).expected(prefill))
+    Ok(first.map_or_else(String::new, |(_, states)| states.to_string()))
 }
 
 /// The vocabulary that applications read in the metadata is the width of the logits.
 pub(super) fn vocabulary(parts: &Parts<'_>) -> Result<String> {
     let vocabulary = parts.bundle.metadata().language.as_ref().map_or(0, |language| language.vocab_size);
-    let decoder = &parts.recipe.decoder;
-    for name in [&decoder.prefill, &decoder.decode] {
+    let name_of_logits = match &parts.recipe.contract {
+        Contract::Embeddings(contract) => &contract.decoder.logits,
+        Contract::Slots(contract) => &contract.decoder.logits,
+    };
+    for name in parts.recipe.functions(Asset::Decoder) {
         let results = Signature::of(entry(parts, Asset::Decoder, name)?).results;
-        let logits = results.0.get(&decoder.logits).and_then(|ty| ty.shape.last()?.fixed());
-        if logits != Some(vocabulary) {
+        let width = results.get(name_of_logits).and_then(|ty| ty.shape.last()?.fixed());
+        if width != Some(vocabulary) {
             let error = Error::check("the logits are not as wide as the vocabulary of the metadata");
             return Err(at(parts, Asset::Decoder, error, name).found(results).expected(vocabulary));
         }

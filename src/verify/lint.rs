@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use super::Parts;
 use crate::aicode::kernel;
 use crate::error::At;
+use crate::host::recipe::Recipe;
 use crate::mlirb::{Attribute, Dim, GraphView, Operation, Program, ScalarType, TensorType, Type, is_decomposable};
 use crate::passes::QuantiseExperts;
 use crate::quant::BLOCK;
+use crate::runtime::Asset;
 use crate::{Error, Result};
 
 /// One rule.
@@ -16,28 +18,49 @@ pub(super) struct Rule {
     pub(super) name: &'static str,
     /// What is said when it is kept.
     kept: &'static str,
-    check: fn(GraphView<'_>) -> Result<()>,
+    check: fn(GraphView<'_>, Changing<'_>) -> Result<()>,
 }
+
+/// Inputs, and axes of theirs, whose extents the recipe leaves to run time.
+type Changing<'r> = &'r [(&'r str, usize)];
 
 /// The rules, each checked on every graph.
 pub(super) const RULES: &[Rule] = &[
-    Rule { name: "static-shapes", kept: "no input changes its shape at run time", check: static_shapes },
-    Rule { name: "state-writes", kept: "every write to a state is the last or is read back", check: state_writes },
-    Rule { name: "rounding", kept: "no floor, trunc or ceil", check: no_rounding },
-    Rule { name: "kernels", kept: "every kernel is one of ours with the shapes it is written for", check: kernels },
-    Rule { name: "locations", kept: "no operation tells where it was made", check: no_locations },
+    Rule {
+        name: "static-shapes",
+        kept: "no input changes its shape at run time but where the recipe says so",
+        check: static_shapes,
+    },
+    Rule {
+        name: "state-writes",
+        kept: "every write to a state is the last or is read back",
+        check: |graph, _| state_writes(graph),
+    },
+    Rule { name: "rounding", kept: "no floor, trunc or ceil", check: |graph, _| no_rounding(graph) },
+    Rule {
+        name: "kernels",
+        kept: "every kernel is one of ours with the shapes it is written for",
+        check: |graph, _| kernels(graph),
+    },
+    Rule { name: "locations", kept: "no operation tells where it was made", check: |graph, _| no_locations(graph) },
 ];
 
 /// Checks one rule on all programs.
 pub(super) fn run(rule: &Rule, parts: &Parts<'_>) -> Result<String> {
-    for asset in parts.assets.values() {
-        check(rule, asset.program()).at(|| asset.file().source().name())?;
+    for (part, asset) in &parts.assets {
+        let changing = changing(&parts.recipe, *part);
+        check(rule, asset.program(), &changing).at(|| asset.file().source().name())?;
     }
     Ok(rule.kept.to_owned())
 }
 
-pub(super) fn check(rule: &Rule, program: &Program) -> Result<()> {
-    program.graphs().try_for_each(|graph| (rule.check)(graph).at(|| format!("graph `{}`", graph.name())))
+fn changing(recipe: &Recipe, part: Asset) -> Vec<(&str, usize)> {
+    let symbols = recipe.contract.slots().filter(|_| part == Asset::Decoder).map(|contract| &contract.symbols);
+    symbols.into_iter().flatten().map(|symbol| (symbol.input.as_str(), symbol.axis)).collect()
+}
+
+pub(super) fn check(rule: &Rule, program: &Program, changing: Changing<'_>) -> Result<()> {
+    program.graphs().try_for_each(|graph| (rule.check)(graph, changing).at(|| format!("graph `{}`", graph.name())))
 }
 
 /// Whether a program has an operation of this name.
@@ -68,19 +91,31 @@ fn collect<'p>(operation: &'p Operation, found: &mut Vec<&'p Operation>) {
     }
 }
 
-/// A shape that changes has the device compile the function anew, and faults on some.
-fn static_shapes(graph: GraphView<'_>) -> Result<()> {
+/// A shape that changes has the device compile the function anew, and faults on some: only what an engine is told of may
+/// change.
+fn static_shapes(graph: GraphView<'_>, changing: Changing<'_>) -> Result<()> {
+    // What changes at the entry changes in the graphs that are called from there, too.
+    if graph.is_private() && !changing.is_empty() {
+        return Ok(());
+    }
     for port in graph.inputs() {
-        let contents = match port.ty {
-            Type::Handle(contents) => contents,
-            other => other,
-        };
-        if contents.as_tensor().is_none_or(|tensor| tensor.shape.contains(&Dim::Dynamic)) {
-            let error = Error::check("an input has no fixed shape").at(format!("`{}`", port.name.unwrap_or_default()));
+        let name = port.name.unwrap_or_default();
+        if !is_fixed(port.ty, |axis| changing.contains(&(name, axis))) {
+            let error = Error::check("an input has no fixed shape").at(format!("`{name}`"));
             return Err(error.found(port.ty).hint("the device compiles the function anew for every shape"));
         }
     }
     Ok(())
+}
+
+/// Whether a tensor, or what a state holds, has no other extents that are not fixed than those that may be.
+fn is_fixed(ty: &Type, may_change: impl Fn(usize) -> bool) -> bool {
+    let (contents, is_state) = match ty {
+        Type::Handle(contents) => (&**contents, true),
+        other => (other, false),
+    };
+    let fixed = |(axis, dim): (usize, &Dim)| *dim != Dim::Dynamic || (!is_state && may_change(axis));
+    contents.as_tensor().is_some_and(|tensor| tensor.shape.iter().enumerate().all(fixed))
 }
 
 /// Apple's GPU delegate may keep only one of several writes to a state that is not read in between.

@@ -10,6 +10,7 @@ mod lint;
 mod log;
 mod numbers;
 mod pages;
+mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +25,7 @@ use crate::aicode::kernel;
 use crate::bundle::Bundle;
 use crate::eval::Rounding;
 use crate::host::reader::HostAssets;
-use crate::host::recipe::Recipe;
+use crate::host::recipe::{Recipe, Variant};
 use crate::progress::Progress;
 use crate::runtime::coreai::{CoreAi, PACKAGE};
 use crate::runtime::eval::{Eval, Modules};
@@ -49,6 +50,8 @@ pub struct Options {
     pub judge: Judge,
     /// Decode steps after the prompt; fewer are done where the cache holds no more.
     pub steps: NonZeroUsize,
+    /// The functions that read the prompt; the quickest there are if none are named.
+    pub functions: Option<Variant>,
     /// Bytes of weights that the reference executor keeps between uses.
     pub cache_bytes: usize,
 }
@@ -60,7 +63,7 @@ impl Options {
     /// The usual checks on `judge`.
     #[must_use]
     pub fn new(judge: Judge) -> Self {
-        Self { judge, steps: Self::STEPS, cache_bytes: eval::Options::default().cache_bytes }
+        Self { judge, steps: Self::STEPS, functions: None, cache_bytes: eval::Options::default().cache_bytes }
     }
 
     fn eval(&self, rounding: Rounding) -> eval::Options {
@@ -90,7 +93,7 @@ fn checks(bundle: &Bundle, options: &Options, log: &mut Log<'_>) -> Result<()> {
     let recipe = log.make("recipe", || files::recipe(bundle))?;
     log.check("metadata", || files::metadata(bundle, &recipe))?;
     log.check("files", || files::files(bundle, &recipe))?;
-    let host = log.make("host-side", || files::host(bundle))?;
+    let host = log.make("host-side", || files::host(bundle, options.functions))?;
     let (assets, modules) = log.make("programs", || functions::read(bundle, &recipe))?;
     let parts = Parts { bundle, recipe, assets, modules };
     log.check("ledger", || files::ledger(&parts))?;

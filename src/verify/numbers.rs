@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::log::Log;
 use super::pages;
+use crate::error::At;
 use crate::eval::{StepComparison, Tensor, compare_steps};
-use crate::host::reader::{HostAssets, Steps};
+use crate::host::reader::{HostAssets, Seen, Steps};
 use crate::host::recipe::CacheRecipe;
 use crate::runtime::eval::Eval;
 use crate::runtime::{Asset, Runtime};
@@ -22,8 +23,8 @@ pub const SMALL_MARGIN: f32 = 0.125;
 /// Two pages give the same when no value differs by more than this part of the largest.
 const SAME: f32 = 1e-3;
 
-/// The one form of the caches whose rows are in the order of the positions.
-const INDEXED: &str = "indexed";
+/// The forms of the caches whose rows are in the order of the positions.
+const IN_ORDER: [&str; 2] = ["indexed", "dynamic"];
 
 /// How a runtime compares with the reference, after the prompt and after each decode step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,10 +43,10 @@ pub struct Agreement {
     pub near_ties: usize,
 }
 
-/// What a page gives.
+/// What a page gives in one grid.
 #[derive(Debug)]
 pub(super) struct Answers {
-    visual_tokens: Vec<f32>,
+    seen: Seen,
     /// One row after the prompt and one after each token.
     logits: Vec<f32>,
     tokens: Vec<u32>,
@@ -58,85 +59,164 @@ pub(super) struct Exam<'h> {
     steps: usize,
 }
 
+/// The grid in which tokens are decoded.
+const FIRST: usize = 0;
+
 impl<'h> Exam<'h> {
     pub(super) fn new(host: &'h HostAssets, steps: usize) -> Self {
-        let recipe = host.recipe();
-        let room = recipe.cache.length.saturating_sub(recipe.prompt.prefix_length);
+        let exam = Self { host, steps };
+        let room = host.recipe().cache.length.saturating_sub(exam.rows_of_prompt(FIRST));
         Self { host, steps: steps.min(room) }
     }
 
     /// Runs the drawn page on the reference executor, each token its own choice, and looks at the caches on the way.
-    pub(super) fn reference(&self, eval: &mut Eval<'_>, log: &mut Log<'_>) -> Result<Answers> {
-        let mut answers = log.make("reference", || {
-            let visual_tokens = finite("visual tokens", Steps::new(eval, self.host).see(&pages::drawn())?)?;
-            let logits = finite("logits", Steps::new(eval, self.host).prefill(&visual_tokens)?)?;
-            Ok((Answers { visual_tokens, logits, tokens: Vec::new() }, "the prompt in single precision".to_owned()))
-        })?;
+    /// One answer for each grid, of which the first goes on after the prompt.
+    pub(super) fn reference(&self, eval: &mut Eval<'_>, log: &mut Log<'_>) -> Result<Vec<Answers>> {
+        let mut first =
+            log.make("reference", || Ok((self.prompt(eval, FIRST)?, "the prompt in single precision".to_owned())))?;
+        let rows = self.rows_of_prompt(FIRST);
         let after_prompt = Caches::of(eval, self.host)?;
-        log.check("states-prefill", || after_prompt.check_prefill(self.rows_of_prompt()))?;
+        log.check("states-prefill", || after_prompt.check_prefill(rows))?;
         log.check("reference-decode", || {
             for step in 1..=self.steps {
-                let id = first_largest(last_row(&answers.logits, self.vocabulary()));
-                answers.tokens.push(id);
-                answers.logits.extend(finite("logits", Steps::new(eval, self.host).decode(id, step)?)?);
+                let id = first_largest(last_row(&first.logits, self.vocabulary()));
+                first.tokens.push(id);
+                first.logits.extend(self.decode(eval, &first.seen, id, step)?);
             }
-            Ok(format!("{} steps of its own choice: {:?}", self.steps, answers.tokens))
+            Ok(format!("{} steps of its own choice: {:?}", self.steps, first.tokens))
         })?;
         let after_steps = Caches::of(eval, self.host)?;
-        log.check("states-decode", || after_steps.check_decode(&after_prompt, self.rows_of_prompt(), self.steps))?;
+        log.check("states-decode", || after_steps.check_decode(&after_prompt, rows, self.steps))?;
+        let mut answers = vec![first];
+        self.in_other_grids("reference-grids", log, |grid| {
+            answers.push(self.prompt(eval, grid)?);
+            Caches::of(eval, self.host)?.check_prefill(self.rows_of_prompt(grid))
+        })?;
         Ok(answers)
     }
 
     /// Runs both pages on `runtime`, fed with the reference's tokens, and compares.
-    pub(super) fn candidate(&self, runtime: &mut dyn Runtime, reference: &Answers, log: &mut Log<'_>) -> Result<()> {
-        let mut see = |page: &RgbImage| finite("visual tokens", Steps::new(runtime, self.host).see(page)?);
-        let (visual_tokens, blank_tokens) = log.make("vision", || {
-            let (drawn, blank) = (see(&pages::drawn())?, see(&pages::blank())?);
-            let difference = differ("visual tokens", &drawn, &blank)?;
+    pub(super) fn candidate(&self, runtime: &mut dyn Runtime, reference: &[Answers], log: &mut Log<'_>) -> Result<()> {
+        let (drawn, blank) = log.make("vision", || {
+            let drawn = self.see(runtime, FIRST, &pages::drawn())?;
+            let blank = self.see(runtime, FIRST, &pages::blank())?;
+            let difference = differ("visual tokens", drawn.values(), blank.values())?;
             Ok(((drawn, blank), format!("finite; drawn and blank page differ by {difference:.3}")))
         })?;
-        let mut prefill = |tokens: &[f32]| finite("logits", Steps::new(runtime, self.host).prefill(tokens)?);
-        let mut logits = log.make("prefill", || {
-            let (blank, drawn) = (prefill(&blank_tokens)?, prefill(&visual_tokens)?);
+        let logits = log.make("prefill", || {
+            let (blank, drawn) = (self.prefill(runtime, &blank)?, self.prefill(runtime, &drawn)?);
             let difference = differ("logits", &drawn, &blank)?;
             Ok((drawn, format!("finite; drawn and blank page differ by {difference:.3}")))
         })?;
+        let tokens = reference.first().map_or_else(Vec::new, |answers| answers.tokens.clone());
+        let mut first = Answers { seen: drawn, logits, tokens };
         log.check("decode", || {
-            for (step, &id) in (1..).zip(&reference.tokens) {
-                logits.extend(finite("logits", Steps::new(runtime, self.host).decode(id, step)?)?);
+            for (step, &id) in (1..).zip(&first.tokens) {
+                first.logits.extend(self.decode(runtime, &first.seen, id, step)?);
             }
             Ok(format!("finite; {} steps with the reference's tokens", self.steps))
         })?;
-        let answers = Answers { visual_tokens, logits, tokens: reference.tokens.clone() };
+        let mut answers = vec![first];
+        self.in_other_grids("grids", log, |grid| {
+            answers.push(self.prompt(runtime, grid)?);
+            Ok("finite".to_owned())
+        })?;
         let agreement = log.make("agreement", || self.compare(runtime.name(), reference, &answers))?;
         log.compared(agreement);
         Ok(())
     }
 
-    fn compare(&self, runtime: &str, reference: &Answers, candidate: &Answers) -> Result<(Agreement, String)> {
-        let visual = &reference.visual_tokens;
-        let visual = compare_steps(visual, &candidate.visual_tokens, visual.len())?;
-        let rows = compare_steps(&reference.logits, &candidate.logits, self.vocabulary())?;
-        let agreement = Agreement {
+    /// Makes a check in every grid but the first, if there are any.
+    fn in_other_grids(
+        &self,
+        name: &'static str,
+        log: &mut Log<'_>,
+        mut work: impl FnMut(usize) -> Result<String>,
+    ) -> Result<()> {
+        let others = FIRST + 1..self.host.prompts().len();
+        if others.is_empty() {
+            return Ok(());
+        }
+        log.check(name, || {
+            let said =
+                others.map(|grid| Ok(format!("{}: {}", self.grid_name(grid), work(grid).at(|| self.grid_name(grid))?)));
+            Ok(said.collect::<Result<Vec<_>>>()?.join("; "))
+        })
+    }
+
+    /// The drawn page, as far as the prompt.
+    fn prompt(&self, runtime: &mut dyn Runtime, grid: usize) -> Result<Answers> {
+        let seen = self.see(runtime, grid, &pages::drawn())?;
+        let logits = self.prefill(runtime, &seen)?;
+        Ok(Answers { seen, logits, tokens: Vec::new() })
+    }
+
+    fn see(&self, runtime: &mut dyn Runtime, grid: usize, page: &RgbImage) -> Result<Seen> {
+        let seen = Steps::new(runtime, self.host).see_in(grid, page)?;
+        finite("visual tokens", seen.values())?;
+        Ok(seen)
+    }
+
+    fn prefill(&self, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
+        let logits = Steps::new(runtime, self.host).prefill(seen)?;
+        finite("logits", &logits)?;
+        Ok(logits)
+    }
+
+    fn decode(&self, runtime: &mut dyn Runtime, seen: &Seen, id: u32, step: usize) -> Result<Vec<f32>> {
+        let logits = Steps::new(runtime, self.host).decode(seen, id, step)?;
+        finite("logits", &logits)?;
+        Ok(logits)
+    }
+
+    fn compare(&self, runtime: &str, reference: &[Answers], candidate: &[Answers]) -> Result<(Agreement, String)> {
+        let mut agreement = Agreement {
             runtime: runtime.to_owned(),
-            rows: rows.len(),
-            visual_cosine: visual.iter().fold(1.0, |least, row| row.cosine.min(least)),
-            worst_cosine: rows.iter().fold(1.0, |least, row| row.cosine.min(least)),
-            largest_difference: rows.iter().fold(0.0, |largest, row| row.max_difference.max(largest)),
-            near_ties: rows.iter().filter(|row| row.is_flip()).count(),
+            rows: 0,
+            visual_cosine: 1.0,
+            worst_cosine: 1.0,
+            largest_difference: 0.0,
+            near_ties: 0,
         };
-        let vision = visual.iter().map(|row| ("visual tokens".to_owned(), row, false));
-        let steps = rows.iter().enumerate().map(|(step, row)| (place(step), row, true));
-        vision.chain(steps).try_for_each(|(place, row, chooses)| agrees(place, row, chooses))?;
-        Ok((agreement.clone(), detail(&agreement)))
+        for (grid, (reference, candidate)) in reference.iter().zip(candidate).enumerate() {
+            let (visual, seen) = (reference.seen.values(), candidate.seen.values());
+            let visual = compare_steps(visual, seen, visual.len())?;
+            let rows = compare_steps(&reference.logits, &candidate.logits, self.vocabulary())?;
+            agreement.take_in(&visual, &rows);
+            let vision = visual.iter().map(|row| ("visual tokens".to_owned(), row, false));
+            let steps = rows.iter().enumerate().map(|(step, row)| (place(step), row, true));
+            let all = vision.chain(steps).try_for_each(|(place, row, chooses)| agrees(place, row, chooses));
+            if grid == FIRST { all? } else { all.at(|| self.grid_name(grid))? }
+        }
+        let detail = detail(&agreement);
+        Ok((agreement, detail))
     }
 
     fn vocabulary(&self) -> usize {
         self.host.recipe().vocab_size
     }
 
-    fn rows_of_prompt(&self) -> usize {
-        self.host.recipe().prompt.prefix_length
+    fn rows_of_prompt(&self, grid: usize) -> usize {
+        self.host.prompts().get(grid).map_or(0, |prompt| prompt.len())
+    }
+
+    fn grid_name(&self, grid: usize) -> String {
+        let grids = self.host.recipe().contract.slots().map(|contract| &contract.grids);
+        let sides =
+            grids.and_then(|grids| grids.get(grid)).map(|grid| format!("grid {} x {}", grid.rows, grid.columns));
+        sides.unwrap_or_else(|| format!("grid {grid}"))
+    }
+}
+
+impl Agreement {
+    /// Takes in one more page: its visual tokens, all as one row, and its rows of logits.
+    fn take_in(&mut self, visual: &[StepComparison], logits: &[StepComparison]) {
+        let least = |rows: &[StepComparison], start: f64| rows.iter().fold(start, |least, row| row.cosine.min(least));
+        self.rows += logits.len();
+        self.visual_cosine = least(visual, self.visual_cosine);
+        self.worst_cosine = least(logits, self.worst_cosine);
+        self.largest_difference = logits.iter().fold(self.largest_difference, |most, row| row.max_difference.max(most));
+        self.near_ties += logits.iter().filter(|row| row.is_flip()).count();
     }
 }
 
@@ -168,13 +248,12 @@ fn agrees(place: String, row: &StepComparison, chooses: bool) -> Result<()> {
     Ok(())
 }
 
-fn finite(what: &str, values: Vec<f32>) -> Result<Vec<f32>> {
-    match values.iter().position(|value| !value.is_finite()) {
-        Some(index) => {
-            let found = values.get(index).copied().unwrap_or(f32::NAN);
+fn finite(what: &str, values: &[f32]) -> Result<()> {
+    match values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        Some((index, found)) => {
             Err(Error::check(format!("the {what} are not all finite")).at(format!("element {index}")).found(found))
         }
-        None => Ok(values),
+        None => Ok(()),
     }
 }
 
@@ -212,7 +291,7 @@ struct Cache {
 impl Caches {
     fn of(eval: &Eval<'_>, host: &HostAssets) -> Result<Self> {
         let recipe = host.recipe();
-        if recipe.kv_form != INDEXED {
+        if !IN_ORDER.contains(&recipe.kv_form.as_str()) {
             return Ok(Self(Vec::new()));
         }
         let held = eval.states(Asset::Decoder);
@@ -321,9 +400,9 @@ mod tests {
 
     #[test]
     fn values_that_are_not_finite_are_found() {
-        let error = finite("logits", vec![0.0, f32::INFINITY]).unwrap_err().to_string();
+        let error = finite("logits", &[0.0, f32::INFINITY]).unwrap_err().to_string();
         assert_eq!(error, "element 1: the logits are not all finite: found inf");
-        assert_eq!(finite("logits", vec![1.0]).unwrap(), [1.0]);
+        finite("logits", &[1.0]).unwrap();
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn request() -> ExportRequest {
     ExportRequest {
         checkpoint: CheckpointChoice::BuiltIn,
         image_size: Some(64),
-        cache_length: Some(24),
+        max_context: Some(24),
         threads: 1,
         ..ExportRequest::new("unlimited-ocr")
     }
@@ -109,7 +109,7 @@ fn steps_end_where_the_cache_does() {
     let steps = NonZeroUsize::new(1000).unwrap();
     let verdict = verify(&bundle, &Options { steps, ..Options::new(Judge::Reference) }, &Silent);
     let recipe = Recipe::open(bundle.recipe()).unwrap();
-    let rows = 1 + recipe.cache.length - recipe.prompt.prefix_length;
+    let rows = 1 + recipe.cache.length - recipe.longest_prefix();
     assert_eq!(verdict.report.agreement.as_ref().map(|agreement| agreement.rows), Some(rows), "{}", verdict.report);
 }
 
@@ -171,7 +171,7 @@ fn a_recipe_that_speaks_of_other_functions_is_found() {
             "metadata",
             "language.max_context_length: not what assets/recipe.json says",
         ),
-        ("\"decode\": \"decode\"", "\"decode\": \"step\"", "metadata", "found prefill, decode, expected prefill, step"),
+        ("\"decode\": \"decode\"", "\"decode\": \"step\"", "metadata", "found decode, prefill, expected prefill, step"),
         ("\"hidden_size\": 192", "\"hidden_size\": 191", "recipe", "the recipe contradicts itself"),
         ("\"document parsing.\"", "\"document\"", "host-side", "the prompt has another length than the recipe says"),
     ] {
@@ -269,8 +269,13 @@ fn a_report_has_one_line_a_check() {
 
 /// What a rule says of a program.
 fn lint(name: &str, program: &Program) -> Result<(), String> {
+    lint_changing(name, program, &[])
+}
+
+/// What a rule says of a program whose inputs may change along these axes.
+fn lint_changing(name: &str, program: &Program, changing: &[(&str, usize)]) -> Result<(), String> {
     let rule = lint::RULES.iter().find(|rule| rule.name == name).unwrap();
-    lint::check(rule, program).map_err(|error| error.to_string())
+    lint::check(rule, program, changing).map_err(|error| error.to_string())
 }
 
 /// A graph of one input, with what `body` adds.
@@ -293,6 +298,14 @@ fn a_shape_that_can_change_is_found() {
     lint("static-shapes", &input(Dim::Fixed(4))).unwrap();
     let error = lint("static-shapes", &input(Dim::Dynamic)).unwrap_err();
     assert_eq!(error, "graph `main`: `x`: an input has no fixed shape: found tensor<?xf16>");
+    lint_changing("static-shapes", &input(Dim::Dynamic), &[("x", 0)]).unwrap();
+    lint_changing("static-shapes", &input(Dim::Dynamic), &[("x", 1), ("y", 0)]).unwrap_err();
+
+    let mut graph = GraphBuilder::new("main", vec![Input::state("x", TensorType::new([Dim::Dynamic], F16))]);
+    let token = graph.body().value(NewOperation::new("dataflow.create_token_v1").result(Type::Token)).unwrap();
+    let mut state = ProgramBuilder::new("test");
+    state.add(graph.finish(&[("x", token)]).unwrap());
+    lint_changing("static-shapes", &state.finish(), &[("x", 0)]).unwrap_err();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use super::{Recipe, TensorIndex, WeightId, Weights, resample};
-use crate::quant::{BlockCode, fp16};
+use crate::quant::{Coding, fp16};
 use crate::storage::StoredTensor;
 use crate::{ElementType, Error, Result};
 
@@ -29,10 +29,10 @@ pub struct Chunk {
 pub fn produce(weights: &Weights, id: WeightId, range: Range<usize>) -> Result<Chunk> {
     let size = weights.element(id).size();
     let bytes = match weights.recipe(id) {
-        Recipe::Codes { of, code } => return quantise(weights, *of, *code, range),
-        Recipe::Scales { of, code } => {
-            let block = code.block();
-            quantise(weights, *of, *code, range.start * block..range.end * block)?.scales
+        Recipe::Codes { of, coding } => return quantise(weights, *of, *coding, range),
+        Recipe::Scales { of, coding } => {
+            let block = coding.block();
+            quantise(weights, *of, *coding, range.start * block..range.end * block)?.scales
         }
         Recipe::Reshape { of, .. } => return produce(weights, *of, range),
         Recipe::View { of, .. } => {
@@ -106,12 +106,12 @@ fn cast_to_half(weights: &Weights, of: WeightId, range: Range<usize>) -> Result<
     }
 }
 
-fn quantise(weights: &Weights, of: WeightId, code: BlockCode, range: Range<usize>) -> Result<Chunk> {
+fn quantise(weights: &Weights, of: WeightId, coding: Coding, range: Range<usize>) -> Result<Chunk> {
     let mut floats = vec![0.0; range.len()];
     read_floats(weights, of, range.start, &mut floats)?;
     let mut codes = vec![0; floats.len()];
-    let mut scales = vec![f16::ZERO; floats.len() / code.block()];
-    code.scheme()
+    let mut scales = vec![f16::ZERO; floats.len() / coding.block()];
+    coding
         .encode_rows(&floats, &mut codes, &mut scales)
         .map_err(|bad| out_of_range(weights, of, range.start + bad.index, ElementType::F16))?;
     Ok(Chunk { bytes: codes.into_iter().map(|code| code as u8).collect(), scales: half_bytes(&scales), flushed: 0 })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Resampling;
 use crate::ElementType;
-use crate::quant::BlockCode;
+use crate::quant::Coding;
 
 /// An interned recipe of a [`Weights`](super::Weights) table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,15 +90,15 @@ pub enum Recipe {
     Codes {
         /// The weight quantised.
         of: WeightId,
-        /// The block code.
-        code: BlockCode,
+        /// Code and size of the blocks.
+        coding: Coding,
     },
     /// Block scales (`f16`) of `of`: one for each block of the last axis.
     Scales {
         /// The weight quantised.
         of: WeightId,
-        /// The block code.
-        code: BlockCode,
+        /// Code and size of the blocks.
+        coding: Coding,
     },
     /// The same bytes as elements of another type, the last axis shrunk or grown to fit.
     View {

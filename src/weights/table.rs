@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Recipe, Resampling, TensorIndex, WeightId};
-use crate::quant::BlockCode;
+use crate::quant::Coding;
 use crate::storage::StoredTensor;
 use crate::{ElementType, Error, Result};
 
@@ -18,6 +18,7 @@ pub struct Weights {
     entries: Vec<Entry>,
     by_recipe: HashMap<Recipe, WeightId>,
     names: HashMap<WeightId, String>,
+    remarks: HashMap<WeightId, String>,
     finite: BTreeSet<TensorIndex>,
 }
 
@@ -87,6 +88,29 @@ impl Weights {
     #[must_use]
     pub fn name(&self, id: WeightId) -> Option<&str> {
         self.names.get(&id).map(String::as_str)
+    }
+
+    /// Sets what people should know about the way a weight is stored.
+    pub fn set_remark(&mut self, id: WeightId, remark: Option<String>) {
+        match remark {
+            Some(remark) => drop(self.remarks.insert(id, remark)),
+            None => drop(self.remarks.remove(&id)),
+        }
+    }
+
+    /// What people should know about the way a weight is stored, if there is anything.
+    #[must_use]
+    pub fn remark(&self, id: WeightId) -> Option<&str> {
+        self.remarks.get(&id).map(String::as_str)
+    }
+
+    /// The name of the parameter that a weight is: the one given to it, else that of the only tensor it is made of.
+    #[must_use]
+    pub fn parameter_name(&self, id: WeightId) -> Option<&str> {
+        self.name(id).or_else(|| match self.sources(id).as_slice() {
+            &[source] => Some(&*self.tensor(source).name),
+            _ => None,
+        })
     }
 
     /// The stored tensors a weight is made of, each once, in the order of the table.
@@ -294,15 +318,17 @@ impl Weights {
     ///
     /// # Errors
     /// When the weight is not of floating-point numbers or the block does not divide the last axis.
-    pub fn quantise(&mut self, of: WeightId, code: BlockCode) -> Result<(WeightId, WeightId)> {
+    pub fn quantise(&mut self, of: WeightId, coding: impl Into<Coding>) -> Result<(WeightId, WeightId)> {
+        let coding = coding.into();
+        let block = coding.block();
         let mut scales = self.shape(of).to_vec();
         match scales.last_mut() {
-            Some(last) if *last % code.block() == 0 && self.element(of).is_float() => *last /= code.block(),
-            _ => return Err(self.mismatch(of, "quantising", format!("blocks of {}", code.block()))),
+            Some(last) if *last % block == 0 && self.element(of).is_float() => *last /= block,
+            _ => return Err(self.mismatch(of, "quantising", format!("blocks of {block}"))),
         }
         let codes_shape = self.shape(of).to_vec();
-        let codes = self.intern(Recipe::Codes { of, code }, ElementType::I8, codes_shape);
-        Ok((codes, self.intern(Recipe::Scales { of, code }, ElementType::F16, scales)))
+        let codes = self.intern(Recipe::Codes { of, coding }, ElementType::I8, codes_shape);
+        Ok((codes, self.intern(Recipe::Scales { of, coding }, ElementType::F16, scales)))
     }
 
     /// The same bytes as elements of another type.

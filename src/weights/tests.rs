@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::{Chunk, Recipe, Resampling, WeightId, Weights, produce, read_floats, resample};
-use crate::quant::BlockCode;
+use crate::quant::{BlockCode, Coding};
 use crate::storage::{MemorySource, StoredTensor};
 use crate::{ElementType, Error, Result};
 
@@ -58,8 +58,15 @@ fn one_of_each(weights: &mut Weights) -> Result<Vec<(WeightId, usize)>> {
         (scales, 1),
         (weights.view(codes, ElementType::U32)?, 8),
     ];
+    let narrow = weights.rows(read, 0, 2)?;
+    let narrow = weights.reshape(narrow, &[8, 16])?;
+    let (smaller, their_scales) = weights.quantise(narrow, smaller_blocks(16)?)?;
     let reshaped_codes = weights.reshape(codes, &[3, 192])?;
-    Ok(kinds.into_iter().chain([(reshaped_codes, 32)]).collect())
+    Ok(kinds.into_iter().chain([(reshaped_codes, 32), (smaller, 16), (their_scales, 1)]).collect())
+}
+
+fn smaller_blocks(columns: usize) -> Result<Coding> {
+    Coding::smaller(BlockCode::Int8Clipped, columns).ok_or_else(|| Error::input("no smaller block"))
 }
 
 #[test]
@@ -178,6 +185,31 @@ fn codes_times_scales_are_near_the_weight_and_views_keep_the_bytes() -> Result<(
     let view = weights.view(codes, ElementType::U32)?;
     assert_eq!((weights.shape(view), weights.storage(view)), ([1, 16].as_slice(), codes));
     assert_eq!(whole(&weights, view)?.bytes, both.bytes);
+    Ok(())
+}
+
+#[test]
+fn smaller_blocks_have_scales_of_their_own() -> Result<()> {
+    let mut weights = Weights::default();
+    let values: Vec<f32> = (0..2 * 48).map(|i| (i / 16 + 1) as f32 * if i % 16 == 3 { -127.0 } else { 1.0 }).collect();
+    let read = weights.read(&stored("a", &[2, 48], &values));
+    assert!(weights.quantise(read, BlockCode::Int8Clipped).is_err(), "blocks of 32");
+    let (codes, scales) = weights.quantise(read, smaller_blocks(48)?)?;
+    assert_eq!((weights.describe(codes), weights.describe(scales)), ("si8[2,48]".to_owned(), "f16[2,3]".to_owned()));
+    assert_eq!(floats(&weights, scales)?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let expected: Vec<u8> = (0..2 * 48).map(|i| if i % 16 == 3 { -127_i8 } else { 1 } as u8).collect();
+    assert_eq!(whole(&weights, codes)?.bytes, expected);
+    Ok(())
+}
+
+#[test]
+fn a_parameter_is_called_as_said_or_as_its_only_tensor() -> Result<()> {
+    let mut weights = Weights::default();
+    let (a, b) = (weights.read(&stored("a", &[4, 2], &ramp(8))), weights.read(&stored("b", &[4, 2], &ramp(8))));
+    let (rows, joined) = (weights.rows(a, 0, 2)?, weights.concat(vec![a, b])?);
+    assert_eq!([a, rows, joined].map(|id| weights.parameter_name(id)), [Some("a"), Some("a"), None]);
+    weights.set_name(rows, "half".to_owned());
+    assert_eq!(weights.parameter_name(rows), Some("half"));
     Ok(())
 }
 

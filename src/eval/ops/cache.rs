@@ -28,16 +28,3 @@ pub(super) fn append(cache: Tensor, columns: Tensor, start: Array<i32>, layer: u
 pub(super) fn layer(cache: Tensor, layer: usize) -> Result<Tensor> {
     movement::row(cache, layer)
 }
-
-/// The first columns `[1, heads, length, d]` of a layer; a view.
-pub(super) fn prefix(cache: Tensor, length: Array<i32>, layer: usize) -> Result<Tensor> {
-    let columns = movement::row(cache, layer)?;
-    let ([_, heads, slots, d], [length]) = (columns.shape(), &*length.iter().collect::<Vec<_>>()) else {
-        return Err(misfit("a cache [l, 1, heads, length, d] and one length"));
-    };
-    let Some(length) = usize::try_from(**length).ok().filter(|length| length <= slots) else {
-        return Err(Error::input("no such prefix of the cache").found(length).expected(format!("at most {slots}")));
-    };
-    let end = [1, *heads, length, *d];
-    movement::slice(columns, &[0; 4], &end)
-}

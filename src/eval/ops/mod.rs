@@ -15,7 +15,7 @@ pub(super) use movement::{reshape, row};
 pub(super) use parallel::each_slice;
 
 use super::Tensor;
-use super::operands::Operands;
+use super::operands::{Operands, typed};
 use crate::graph::Op;
 use crate::{Error, Result};
 
@@ -61,9 +61,11 @@ pub(super) fn apply(op: &Op, mut operands: Operands<'_>) -> Result<Tensor> {
         Op::RoutedExperts { experts } => experts::routed(x, *experts),
         Op::StackedExperts => experts::stacked(x),
         Op::KvAppend { layer } => cache::append(x.take(0)?, x.take(1)?, x.array(2)?, *layer),
-        Op::KvLayer { layer } => cache::layer(x.take(0)?, *layer),
-        Op::KvPrefix { layer, .. } => cache::prefix(x.take(0)?, x.array(1)?, *layer),
-        Op::Attention { causal } => attention::attention(x.array(0)?, [x.array(1)?, x.array(2)?], *causal),
+        Op::CachedAttention { layer, window } => {
+            let [keys, values] = [x.take(1)?, x.take(2)?].map(|cache| cache::layer(cache, *layer));
+            attention::cached(x.array(0)?, [typed(keys?)?, typed(values?)?], x.array(3)?, *window)
+        }
+        Op::Attention { causal } => attention::plain(x.array(0)?, [x.array(1)?, x.array(2)?], *causal),
     }
 }
 
@@ -85,8 +87,6 @@ pub(super) const fn only_moves(op: &Op) -> bool {
             | Op::Select
             | Op::Sort { .. }
             | Op::KvAppend { .. }
-            | Op::KvLayer { .. }
-            | Op::KvPrefix { .. }
     )
 }
 

@@ -88,7 +88,7 @@ fn appending() -> Result<Module> {
         let start = b.input("start", TensorType::new(ElementType::I32, &[1]));
         let cache = b.state("cache", f32_type(&[1, 1, 1, 4, 1]));
         let new = b.node(Op::KvAppend { layer: 0 }, &[cache, column, start]);
-        let layer = b.node(Op::KvLayer { layer: 0 }, &[new]);
+        let layer = b.reshape(new, &[1, 1, 4, 1]);
         let total = b.node(Op::Reduce { kind: Reduction::Sum, axes: vec![2] }, &[layer]);
         b.result("y", total);
         b.state_result("cache", new);

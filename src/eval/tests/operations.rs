@@ -2,7 +2,7 @@
 
 use super::{apply, apply_declared, assert_close, bools, f32s, i8s, i32s};
 use crate::eval::Tensor;
-use crate::graph::{Binary, Op, Reduction, TensorType, Unary};
+use crate::graph::{Binary, Op, Reduction, TensorType, Unary, Window};
 use crate::weights::Resampling;
 use crate::{ElementType, Result};
 
@@ -325,8 +325,6 @@ fn the_cache_is_written_at_the_start_given() -> Result<()> {
     let written = append(1)?;
     let expected = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 3.0, 4.0];
     assert_close(&written, &[2, 1, 2, 3, 1], &expected, 0.0);
-    let layer = apply(&Op::KvLayer { layer: 1 }, &[(ElementType::F32, written)])?;
-    assert_close(&layer, &[1, 2, 3, 1], &expected[6..], 0.0);
     assert!(append(2).is_err_and(|e| e.to_string().contains("do not fit the cache")));
     assert!(append(-1).is_err());
     Ok(())
@@ -369,12 +367,21 @@ fn shapes_and_ranges_are_values() -> Result<()> {
 }
 
 #[test]
-fn a_prefix_of_a_layer_is_as_long_as_asked_for() -> Result<()> {
-    let cache: Vec<f32> = (0..12).map(|i| i as f32).collect();
-    let cache = f32s(&[2, 1, 2, 3, 1], &cache);
-    let op = Op::KvPrefix { layer: 1, length: crate::graph::Dim::Fixed(2) };
-    let prefix = apply(&op, &[cache.clone(), i32s(&[1], &[2])])?;
-    assert_close(&prefix, &[1, 2, 2, 1], &[6.0, 7.0, 9.0, 10.0], 0.0);
-    assert!(apply(&op, &[cache, i32s(&[1], &[4])]).is_err());
+fn cached_attention_sees_the_past_that_the_window_leaves() -> Result<()> {
+    // Queries of zero weigh all keys alike, so that the result is the mean of the values seen.
+    let values: Vec<f32> = [0.0; 6].into_iter().chain([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]).collect();
+    let cache = f32s(&[2, 1, 1, 6, 1], &values);
+    let q = f32s(&[1, 1, 2, 1], &[0.0, 0.0]);
+    let attend = |start, window| {
+        let op = Op::CachedAttention { layer: 1, window };
+        apply(&op, &[q.clone(), cache.clone(), cache.clone(), i32s(&[1], &[start])])
+    };
+    assert_close(&attend(0, None)?, &[1, 1, 2, 1], &[1.0, 1.5], 1e-6);
+    assert_close(&attend(3, None)?, &[1, 1, 2, 1], &[15.0 / 4.0, 31.0 / 5.0], 1e-6);
+    // Position 0 is always seen, and the last two.
+    let window = Some(Window { prefix: 1, span: 2 });
+    assert_close(&attend(3, window)?, &[1, 1, 2, 1], &[13.0 / 3.0, 25.0 / 3.0], 1e-6);
+    assert!(attend(5, None).is_err(), "the second query is beyond the cache");
+    assert!(attend(-1, None).is_err());
     Ok(())
 }

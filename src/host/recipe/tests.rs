@@ -12,14 +12,6 @@ pub(in crate::host) fn small() -> Recipe {
         format_version: Recipe::FORMAT_VERSION,
         model: "unlimited-ocr".to_owned(),
         element_type: ElementType::F16,
-        image: ImageRecipe { side: 4, mode: ImageMode::Stretch, fill: [127; 3], mean: [0.5; 3], std: [0.5; 3] },
-        visual: VisualRecipe { rows: 2, columns: 2, positions: 7, arrangement: Arrangement::RowsNewlineSeparator },
-        prompt: PromptRecipe {
-            text: "document parsing.".to_owned(),
-            prefix_length: 18,
-            bos_token_id: 0,
-            image_token_id: 476,
-        },
         stop: vec![StopToken { id: 1, origin: "config.json: eos_token_id".to_owned() }],
         hidden_size: 2,
         vocab_size: 512,
@@ -31,33 +23,44 @@ pub(in crate::host) fn small() -> Recipe {
         cache: CacheRecipe { layers: 3, heads: 2, length: 64, head_dim: 8 },
         sliding_window: Some(32),
         kv_form: "indexed".to_owned(),
-        vision: VisionAsset {
-            asset: "vision.aimodel".to_owned(),
-            function: "main".to_owned(),
-            image: "image".to_owned(),
-            visual_tokens: "visual_tokens".to_owned(),
-        },
-        decoder: DecoderAsset {
-            asset: "decoder.aimodel".to_owned(),
-            prefill: "prefill".to_owned(),
-            decode: "decode".to_owned(),
-            inputs_embeds: "inputs_embeds".to_owned(),
-            position: "pos".to_owned(),
-            key_cache: "keyCache".to_owned(),
-            value_cache: "valueCache".to_owned(),
-            logits: "logits".to_owned(),
-        },
-        host_tensors: HostTensors {
-            embed_tokens: float("embed_tokens.f16", &[512, 2]),
-            image_newline: float("image_newline.f16", &[2]),
-            view_separator: float("view_seperator.f16", &[2]),
-            prompt_input_ids: HostTensorFile {
-                file: "assets/prompt_input_ids.i32".to_owned(),
-                element: ElementType::I32,
-                shape: vec![18],
-            },
-        },
         tokenizer: "tokenizer/tokenizer.json".to_owned(),
+        contract: Contract::Embeddings(EmbeddingsContract {
+            image: ImageRecipe { side: 4, mode: ImageMode::Stretch, fill: [127; 3], mean: [0.5; 3], std: [0.5; 3] },
+            visual: VisualRecipe { rows: 2, columns: 2, positions: 7, arrangement: Arrangement::RowsNewlineSeparator },
+            prompt: PromptRecipe {
+                text: "document parsing.".to_owned(),
+                prefix_length: 18,
+                bos_token_id: 0,
+                image_token_id: 476,
+            },
+            vision: VisionAsset {
+                asset: "vision.aimodel".to_owned(),
+                function: "main".to_owned(),
+                image: "image".to_owned(),
+                visual_tokens: "visual_tokens".to_owned(),
+            },
+            decoder: DecoderAsset {
+                asset: "decoder.aimodel".to_owned(),
+                prefill: "prefill".to_owned(),
+                decode: "decode".to_owned(),
+                inputs_embeds: "inputs_embeds".to_owned(),
+                position: "pos".to_owned(),
+                key_cache: "keyCache".to_owned(),
+                value_cache: "valueCache".to_owned(),
+                logits: "logits".to_owned(),
+            },
+            host_tensors: HostTensors {
+                embed_tokens: float("embed_tokens.f16", &[512, 2]),
+                image_newline: float("image_newline.f16", &[2]),
+                view_separator: float("view_seperator.f16", &[2]),
+                prompt_input_ids: HostTensorFile {
+                    file: "assets/prompt_input_ids.i32".to_owned(),
+                    element: ElementType::I32,
+                    shape: vec![18],
+                },
+            },
+        }),
+        notes: Vec::new(),
     }
 }
 
@@ -95,11 +98,19 @@ fn another_format_version_is_said_before_anything_else() {
 #[test]
 fn values_of_the_wrong_type_name_file_and_json_path() {
     for (pointer, value, place) in [
-        ("/visual/rows", serde_json::json!("ten"), "recipe.json: visual.rows: "),
+        (
+            "/contract/embeddings/visual/rows",
+            serde_json::json!("ten"),
+            "recipe.json: contract.embeddings.visual.rows: ",
+        ),
         ("/stop/0/id", serde_json::json!(-1), "recipe.json: stop[0].id: "),
-        ("/image/mode", serde_json::json!("crop"), "recipe.json: image.mode: "),
+        ("/contract/embeddings/image/mode", serde_json::json!("crop"), "recipe.json: contract.embeddings.image.mode: "),
         ("/element_type", serde_json::json!("f8"), "recipe.json: element_type: "),
-        ("/visual/arrangement", serde_json::json!("columns"), "recipe.json: visual.arrangement: "),
+        (
+            "/contract/embeddings/visual/arrangement",
+            serde_json::json!("columns"),
+            "recipe.json: contract.embeddings.visual.arrangement: ",
+        ),
     ] {
         let error = error_with(pointer, value);
         assert!(error.to_string().starts_with(place), "{error}");
@@ -110,25 +121,45 @@ fn values_of_the_wrong_type_name_file_and_json_path() {
 #[test]
 fn contradictions_name_the_json_path() {
     for (pointer, value, place) in [
-        ("/visual/positions", serde_json::json!(8), "visual.positions"),
-        ("/visual/rows", serde_json::json!(0), "visual"),
-        ("/prompt/prefix_length", serde_json::json!(7), "prompt.prefix_length"),
-        ("/prompt/image_token_id", serde_json::json!(512), "prompt.image_token_id"),
+        ("/contract/embeddings/visual/positions", serde_json::json!(8), "contract.embeddings.visual.positions"),
+        ("/contract/embeddings/visual/rows", serde_json::json!(0), "contract.embeddings.visual"),
+        ("/contract/embeddings/prompt/prefix_length", serde_json::json!(7), "contract.embeddings.prompt.prefix_length"),
+        (
+            "/contract/embeddings/prompt/image_token_id",
+            serde_json::json!(512),
+            "contract.embeddings.prompt.image_token_id",
+        ),
         ("/stop/0/id", serde_json::json!(900), "stop[0].id"),
         ("/stop", serde_json::json!([]), "stop"),
         ("/cache/length", serde_json::json!(18), "cache.length"),
         ("/cache/heads", serde_json::json!(0), "cache.heads"),
         ("/hidden_size", serde_json::json!(u64::MAX), "hidden_size"),
-        ("/image/side", serde_json::json!(0), "image.side"),
-        ("/image/std/1", serde_json::json!(0.0), "image.std[1]"),
+        ("/contract/embeddings/image/side", serde_json::json!(0), "contract.embeddings.image.side"),
+        ("/contract/embeddings/image/std/1", serde_json::json!(0.0), "contract.embeddings.image.std[1]"),
         ("/element_type", serde_json::json!("si8"), "element_type"),
         ("/decoding/run_cap", serde_json::json!(1), "decoding.run_cap"),
         ("/decoding/no_repeat_ngram/size", serde_json::json!(200), "decoding.no_repeat_ngram"),
-        ("/host_tensors/embed_tokens/shape", serde_json::json!([2, 512]), "host_tensors.embed_tokens.shape"),
-        ("/host_tensors/prompt_input_ids/element", serde_json::json!("f16"), "host_tensors.prompt_input_ids.element"),
-        ("/decoder/asset", serde_json::json!("../decoder.aimodel"), "decoder.asset"),
+        (
+            "/contract/embeddings/host_tensors/embed_tokens/shape",
+            serde_json::json!([2, 512]),
+            "contract.embeddings.host_tensors.embed_tokens.shape",
+        ),
+        (
+            "/contract/embeddings/host_tensors/prompt_input_ids/element",
+            serde_json::json!("f16"),
+            "contract.embeddings.host_tensors.prompt_input_ids.element",
+        ),
+        (
+            "/contract/embeddings/decoder/asset",
+            serde_json::json!("../decoder.aimodel"),
+            "contract.embeddings.decoder.asset",
+        ),
         ("/tokenizer", serde_json::json!("/etc/tokenizer.json"), "tokenizer"),
-        ("/host_tensors/embed_tokens/file", serde_json::json!(""), "host_tensors.embed_tokens.file"),
+        (
+            "/contract/embeddings/host_tensors/embed_tokens/file",
+            serde_json::json!(""),
+            "contract.embeddings.host_tensors.embed_tokens.file",
+        ),
     ] {
         let error = error_with(pointer, value).to_string();
         assert!(error.starts_with(&format!("recipe.json: {place}: ")), "{pointer}: {error}");

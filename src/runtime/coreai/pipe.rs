@@ -1,5 +1,6 @@
 //! Messages between the runtime and its Python process: a length, a JSON header, the raw elements of its tensors.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
@@ -27,15 +28,18 @@ pub(super) struct TensorSpec {
     name: String,
     kind: Kind,
     shape: Vec<usize>,
+    /// Whether no elements follow: they are those that were sent last under this name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    again: bool,
 }
 
 impl TensorSpec {
-    fn of(name: &str, tensor: &HostTensor) -> Self {
+    fn of(name: &str, tensor: &HostTensor, again: bool) -> Self {
         let kind = match tensor.data() {
             TensorData::Floats(_) => Kind::F32,
             TensorData::Ints(_) => Kind::I32,
         };
-        Self { name: name.to_owned(), kind, shape: tensor.shape().to_vec() }
+        Self { name: name.to_owned(), kind, shape: tensor.shape().to_vec(), again }
     }
 }
 
@@ -75,18 +79,49 @@ pub(super) enum Reply {
     Done(Outputs),
 }
 
-/// The specifications of the inputs, to be put into a request that is sent with the same inputs.
-pub(super) fn specs(inputs: &[(&str, HostTensor)]) -> Vec<TensorSpec> {
-    inputs.iter().map(|(name, tensor)| TensorSpec::of(name, tensor)).collect()
+/// The inputs of one request, of which only what the process does not have yet is sent.
+#[derive(Debug)]
+pub(super) struct Inputs<'c> {
+    inputs: &'c [(&'c str, HostTensor)],
+    again: Vec<bool>,
+}
+
+/// The tensors that were sent last, by name; the process has them, too.
+#[derive(Debug, Default)]
+pub(super) struct Sent(BTreeMap<String, HostTensor>);
+
+impl Sent {
+    /// The inputs of the next request.
+    pub(super) fn next<'c>(&mut self, inputs: &'c [(&'c str, HostTensor)]) -> Inputs<'c> {
+        let mut is_held = |name: &str, tensor: &HostTensor| {
+            let held = self.0.insert(name.to_owned(), tensor.clone());
+            held.is_some_and(|held| held.shares_with(tensor))
+        };
+        Inputs { inputs, again: inputs.iter().map(|(name, tensor)| is_held(name, tensor)).collect() }
+    }
+}
+
+impl Inputs<'_> {
+    /// Of a request that has none.
+    pub(super) const NONE: Self = Self { inputs: &[], again: Vec::new() };
+
+    /// The specifications, to be put into the request that is sent with these inputs.
+    pub(super) fn specs(&self) -> Vec<TensorSpec> {
+        self.iter().map(|(name, tensor, again)| TensorSpec::of(name, tensor, again)).collect()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &HostTensor, bool)> {
+        self.inputs.iter().zip(&self.again).map(|((name, tensor), again)| (*name, tensor, *again))
+    }
 }
 
 /// Sends a request and the elements of its inputs.
-pub(super) fn send(to: &mut impl Write, request: &Request<'_>, inputs: &[(&str, HostTensor)]) -> std::io::Result<()> {
+pub(super) fn send(to: &mut impl Write, request: &Request<'_>, inputs: &Inputs<'_>) -> std::io::Result<()> {
     let header = serde_json::to_vec(request)?;
     let length = u32::try_from(header.len()).map_err(std::io::Error::other)?;
     to.write_all(&length.to_le_bytes())?;
     to.write_all(&header)?;
-    for (_, tensor) in inputs {
+    for (_, tensor, _) in inputs.iter().filter(|(.., again)| !again) {
         let bytes: Vec<u8> = match tensor.data() {
             TensorData::Floats(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             TensorData::Ints(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
@@ -192,21 +227,37 @@ mod tests {
     }
 
     #[test]
-    fn a_request_carries_the_elements_of_its_inputs() {
+    fn a_request_carries_the_elements_that_the_process_does_not_have() {
         let inputs = [
             ("x", HostTensor::floats(vec![1], vec![0.5]).unwrap()),
             ("pos", HostTensor::ints(vec![1], vec![3]).unwrap()),
         ];
-        let request =
-            Request::Run { asset: "decoder", function: "decode", inputs: specs(&inputs), states: &["keyCache"] };
-        let mut bytes = Vec::new();
-        send(&mut bytes, &request, &inputs).unwrap();
-        let (header, payload) = bytes[4..].split_at(u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize);
+        let mut sent = Sent::default();
+        let mut message = |inputs: &[(&str, HostTensor)]| {
+            let inputs = sent.next(inputs);
+            let request =
+                Request::Run { asset: "decoder", function: "decode", inputs: inputs.specs(), states: &["keyCache"] };
+            let mut bytes = Vec::new();
+            send(&mut bytes, &request, &inputs).unwrap();
+            let (header, payload) = bytes[4..].split_at(u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize);
+            (serde_json::from_slice::<serde_json::Value>(header).unwrap(), payload.to_vec())
+        };
+        let (header, payload) = message(&inputs);
         let expected = serde_json::json!({
             "step": "run", "asset": "decoder", "function": "decode", "states": ["keyCache"],
             "inputs": [{"name": "x", "kind": "f32", "shape": [1]}, {"name": "pos", "kind": "i32", "shape": [1]}],
         });
-        assert_eq!(serde_json::from_slice::<serde_json::Value>(header).unwrap(), expected);
+        assert_eq!(header, expected);
+        assert_eq!(payload, [0.5_f32.to_le_bytes(), 3_i32.to_le_bytes()].concat());
+
+        // The same tensor is not sent again; an equal one that was made anew is.
+        let [(_, x), (_, pos)] = inputs;
+        let next = [("x", x.clone()), ("pos", HostTensor::ints(vec![1], vec![3]).unwrap())];
+        let (header, payload) = message(&next);
+        assert_eq!(header["inputs"][0], serde_json::json!({"name": "x", "kind": "f32", "shape": [1], "again": true}));
+        assert_eq!(payload, 3_i32.to_le_bytes());
+        // Under another name it is another input.
+        let (_, payload) = message(&[("y", x), ("pos", pos)]);
         assert_eq!(payload, [0.5_f32.to_le_bytes(), 3_i32.to_le_bytes()].concat());
     }
 }

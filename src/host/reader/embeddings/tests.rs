@@ -3,10 +3,13 @@ use std::path::PathBuf;
 
 use half::f16;
 
-use super::super::recipe::tests::small;
 use super::*;
 use crate::error::ErrorClass;
-use crate::runtime::{Outputs, State, TensorData};
+use crate::host::decode::StopReason;
+use crate::host::reader::{HostAssets, Reading, read_page};
+use crate::host::recipe::Variant;
+use crate::host::recipe::tests::small;
+use crate::runtime::{Outputs, TensorData};
 
 const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/trained/unlimited-ocr-tiny/tokenizer.json");
 
@@ -215,13 +218,11 @@ fn another_tokenizer_is_refused() {
     let error = error_after("tokenizer/tokenizer.json", |path| {
         std::fs::copy(other, path).unwrap();
     });
-    assert!(error.to_string().starts_with("prompt.prefix_length: "), "{error}");
+    assert!(error.to_string().starts_with("contract.embeddings.prompt.prefix_length: "), "{error}");
 }
 
 #[test]
-fn embeddings_of_another_width_are_refused() {
-    let marks = Marks::new(vec![0.0; 3], vec![0.0; 3]).unwrap();
-    let host = host();
-    let error = HostAssets::new(small(), host.tokenizer.clone(), host.embeddings, marks).unwrap_err();
-    assert!(error.to_string().contains("found 3, expected hidden_size 2"), "{error}");
+fn there_is_one_way_to_read_a_prompt() {
+    let error = host().choose(Variant::Step).unwrap_err();
+    assert_eq!(error.to_string(), "the functions of this bundle leave no choice: found s1");
 }
