@@ -9,16 +9,15 @@ use serde::Serialize;
 
 use super::failure::Failure;
 use super::help;
-use super::options::{OutputOptions, RuntimeOptions};
+use super::options::{Form, OutputOptions, RuntimeOptions};
 use super::output::Output;
 use super::progress::Bar;
-use super::runtime::{assets_of, variant, with_runtime};
+use super::runtime::{assets_of, with_runtime};
 use crate::Result;
 use crate::bundle::Bundle;
 use crate::error::At;
 use crate::host::image;
 use crate::host::reader::{HostAssets, read_page};
-use crate::host::recipe::Variant;
 use crate::progress::Progress;
 use crate::runtime::Runtime;
 
@@ -36,8 +35,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "N")]
     max_tokens: Option<NonZeroUsize>,
     /// The functions that read the prompt, where a bundle has several [default: the quickest there are]
-    #[arg(long, value_name = "FORM", value_parser = variant())]
-    functions: Option<Variant>,
+    #[arg(long, value_name = "FORM")]
+    functions: Option<Form>,
     #[command(flatten)]
     runtime: RuntimeOptions,
     #[command(flatten)]
@@ -75,7 +74,7 @@ pub(super) fn run(options: &Options, output: &mut Output) -> Result<(), Failure>
 fn read(bundle: &Bundle, options: &Options, progress: &dyn Progress) -> Result<Page> {
     let image = image::open(&options.image)?;
     let mut host = HostAssets::open(bundle.path())?;
-    options.functions.map_or(Ok(()), |variant| host.choose(variant)).at(|| "--functions")?;
+    options.functions.map_or(Ok(()), |form| host.choose(form.into())).at(|| "--functions")?;
     let limit = options.max_tokens.map(NonZeroUsize::get);
     progress.begin("read", 0);
     let read = |runtime: &mut dyn Runtime| read_page(runtime, &host, &image, limit, &|_| Ok(()));

@@ -3,22 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-
 use super::options::{RuntimeChoice, RuntimeOptions};
 use crate::Result;
 use crate::bundle::Bundle;
 use crate::eval::Options;
 use crate::host::reader::HostAssets;
-use crate::host::recipe::Variant;
 use crate::runtime::coreai::{CoreAi, interpreter};
 use crate::runtime::eval::{Eval, Modules};
 use crate::runtime::{Asset, Runtime};
-
-/// Reads the name of a variant of the decoder's functions.
-pub(super) fn variant() -> impl TypedValueParser<Value = Variant> {
-    PossibleValuesParser::new(Variant::ALL.map(Variant::name)).try_map(|name| name.parse())
-}
 
 /// Where the assets of a bundle are, by the part they play in its recipe.
 pub(super) fn assets_of(bundle: &Bundle, host: &HostAssets) -> BTreeMap<Asset, PathBuf> {

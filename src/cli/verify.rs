@@ -7,12 +7,10 @@ use clap::Args;
 
 use super::failure::Failure;
 use super::help;
-use super::options::{OutputOptions, RuntimeChoice, RuntimeOptions};
+use super::options::{Form, OutputOptions, RuntimeChoice, RuntimeOptions};
 use super::output::Output;
 use super::progress::Bar;
-use super::runtime::variant;
 use crate::bundle::Bundle;
-use crate::host::recipe::Variant;
 use crate::runtime::coreai::interpreter;
 use crate::verify::{self, Judge, verify};
 
@@ -31,8 +29,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", default_value_t = verify::Options::STEPS)]
     steps: NonZeroUsize,
     /// The functions that read the prompt, where a bundle has several [default: the quickest there are]
-    #[arg(long, value_name = "FORM", value_parser = variant())]
-    functions: Option<Variant>,
+    #[arg(long, value_name = "FORM")]
+    functions: Option<Form>,
     #[command(flatten)]
     runtime: RuntimeOptions,
     #[command(flatten)]
@@ -58,6 +56,6 @@ impl Options {
             RuntimeChoice::Eval => Judge::Reference,
             RuntimeChoice::Coreai => Judge::CoreAi(interpreter(self.runtime.python.as_deref())),
         };
-        verify::Options { steps: self.steps, functions: self.functions, ..verify::Options::new(judge) }
+        verify::Options { steps: self.steps, functions: self.functions.map(Into::into), ..verify::Options::new(judge) }
     }
 }

@@ -108,7 +108,8 @@ impl Blueprint {
     pub fn new(request: &ExportRequest) -> Result<Self> {
         let Opened { manifest, scheme, moe, source, parts } = Opened::new(Manifest::find(&request.model)?, request)?;
         let kv = manifest.default_kv()?;
-        let choices = Choices { scheme, moe, kv, prove: request.verify_passes, stop_after: None };
+        let indivisible = manifest.quant.as_ref();
+        let choices = Choices { scheme, moe, kv, indivisible, prove: request.verify_passes, stop_after: None };
         let mut assets = Vec::new();
         for (name, module) in parts.assets {
             assets.push(plan_asset(name, module, &manifest, (choices, &request.probes)).at(|| name)?);
@@ -187,13 +188,11 @@ pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
         return Err(Error::input("no such pass").at("--stop-after").found(format!("`{last}`")).expected(known));
     }
     let Opened { manifest, scheme, moe, parts, .. } = Opened::new(manifest, request)?;
+    let (kv, indivisible) = (manifest.default_kv()?, manifest.quant.as_ref());
+    let choices = Choices { scheme, moe, kv, indivisible, prove: request.verify_passes, stop_after: Some(last) };
     let mut text = String::new();
     for (name, mut module) in parts.assets {
-        pipeline::run(
-            &mut module,
-            pass_list(&manifest, name),
-            Choices { scheme, moe, kv: manifest.default_kv()?, prove: request.verify_passes, stop_after: Some(last) },
-        )?;
+        pipeline::run(&mut module, pass_list(&manifest, name), choices)?;
         text += &format!("// {name}\n{}", module.text());
     }
     Ok(text)
@@ -218,7 +217,7 @@ fn chosen_scheme(request: &ExportRequest, manifest: &Manifest) -> Result<Scheme>
         return Ok(scheme);
     }
     let known: Vec<String> = known.iter().map(|scheme| format!("`{scheme}`")).collect();
-    let error = Error::input(format!("`{}` is not exported with this scheme", manifest.name));
+    let error = Error::input(format!("`{}` is not exported with this scheme", manifest.name)).at("--quant");
     Err(error.found(format!("`{scheme}`")).expected(known.join(" or ")))
 }
 

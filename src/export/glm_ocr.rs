@@ -19,7 +19,6 @@ use crate::host::recipe::{
     PatchesAsset, Recipe, SlotsContract, SlotsPrompt, StopToken, SymbolRecipe,
 };
 use crate::host::slots::{Slots, SlottedPrompt};
-use crate::host::tokenizer::Tokenizer;
 use crate::models::{Loader, cogvit, glm_text};
 use crate::passes::{KvForm, kv_names};
 use crate::weights::{WeightId, Weights};
@@ -96,8 +95,11 @@ impl<'r> Settings<'r> {
         let context = context::length(request, manifest, text.max_positions)?;
         let forms = Forms::new(request, own, context)?;
         let grids = if request.grids.is_empty() { &[own.grid][..] } else { &request.grids };
-        let ids = prompt_ids(&prompt, &tokenizer).at(|| checkpoint.location())?;
-        let pages = pages(grids, forms, &|grid| slotted(&text, &ids, grid, context))?;
+        let ids = tokenizer.encode(&prompt.rendered)?;
+        check_grids(grids, ids.len(), context)?;
+        let (placeholder, vocabulary) = (text.image.placeholder, text.vocabulary as u32);
+        let fill = |grid| Slots { placeholder, vocabulary, grid }.fill(&ids);
+        let pages = pages(grids, forms, &fill).at(|| format!("{}: {}", checkpoint.location(), prompt.origin))?;
         let stop = stop_tokens::read(checkpoint, &["text_config"], text.vocabulary)?;
         let tokenizer = tokenizer_files::read(checkpoint, &tokenizer, &stop)?;
         Ok(Self { manifest, own, text, vision, processor, prompt, forms, pages, context, stop, tokenizer })
@@ -225,36 +227,31 @@ impl Page {
 }
 
 /// Every grid with its functions and its prompt.
-///
-/// # Errors
-/// When a grid is there twice, or its prompt does not fit.
-fn pages(grids: &[Grid], forms: Forms, prompt: &dyn Fn(Grid) -> Result<SlottedPrompt>) -> Result<Vec<Page>> {
+fn pages(grids: &[Grid], forms: Forms, fill: &dyn Fn(Grid) -> Result<SlottedPrompt>) -> Result<Vec<Page>> {
     let page = |(index, &grid): (usize, &Grid)| {
-        if grids[..index].contains(&grid) {
-            return Err(Error::input("the grid is asked for twice"));
-        }
         let name = if index == 0 { GridName::Default } else { GridName::Further(grid) };
-        Ok(Page { name, grid, functions: forms.functions(name), prompt: prompt(grid)? })
+        Ok(Page { name, grid, functions: forms.functions(name), prompt: fill(grid)? })
     };
-    grids.iter().enumerate().map(|(index, grid)| page((index, grid)).at(|| format!("--grid {grid}"))).collect()
+    grids.iter().enumerate().map(page).collect()
 }
 
-/// The prompt's ids, with one placeholder for the page.
-fn prompt_ids(prompt: &PagePrompt, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    tokenizer.encode(&prompt.rendered)
-}
-
-/// The prompt with the slots of a grid.
-fn slotted(text: &glm_text::Config, ids: &[u32], grid: Grid, context: usize) -> Result<SlottedPrompt> {
-    let (tokens, visual) = (ids.len().saturating_sub(1) + grid.tokens(), grid.tokens());
-    if tokens >= context {
-        let error = Error::input("the prompt leaves no room for an answer");
-        let error = error.found(format!("{tokens} tokens, {visual} of them visual"));
-        let hint = "use a smaller grid, or a larger `--max-context`";
-        return Err(error.expected(format!("fewer than --max-context {context}")).hint(hint));
+/// Refuses a grid that is there twice, or whose prompt leaves no room for an answer; `ids` are the tokens of a prompt
+/// with one for the page.
+fn check_grids(grids: &[Grid], ids: usize, context: usize) -> Result<()> {
+    for (index, grid) in grids.iter().enumerate() {
+        let place = || format!("--grid {grid}");
+        if grids[..index].contains(grid) {
+            return Err(Error::input("the grid is asked for twice").at(place()));
+        }
+        let (tokens, visual) = (ids.saturating_sub(1) + grid.tokens(), grid.tokens());
+        if tokens >= context {
+            let error = Error::input("the prompt leaves no room for an answer").at(place());
+            let error = error.found(format!("{tokens} tokens, {visual} of them visual"));
+            let hint = "use a smaller grid, or a larger `--max-context`";
+            return Err(error.expected(format!("fewer than --max-context {context}")).hint(hint));
+        }
     }
-    let slots = Slots { placeholder: text.image.placeholder, vocabulary: text.vocabulary as u32, grid };
-    slots.fill(ids)
+    Ok(())
 }
 
 fn decoder_asset() -> IdsAsset {
@@ -271,3 +268,6 @@ fn decoder_asset() -> IdsAsset {
         logits: names::LOGITS.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use crate::checkpoint::Json;
 use crate::grid::Grid;
 use crate::host::recipe::{NgramRecipe, Variant};
 use crate::passes::KvForm;
-use crate::quant::Scheme;
+use crate::quant::{IndivisiblePolicy, Scheme};
 use crate::{Error, Result};
 
 /// The manifests, in the order they are listed.
@@ -39,6 +39,8 @@ pub struct Manifest {
     pub family: Family,
     /// How tokens are chosen.
     pub decoding: DecodingSettings,
+    /// What becomes of linear layers that blocks do not fit; of models that have such codes.
+    pub quant: Option<IndivisiblePolicy>,
     /// Ordered passes by asset.
     pub passes: PassLists,
 }
@@ -273,6 +275,7 @@ mod tests {
             (glm, "prefill_chunk"),
             (glm, "glm-ocr]"),
             (glm, "pf64"),
+            (glm, "indivisible"),
         ] {
             let misspelt = text.replacen(key, &format!("x{key}"), 1);
             let error = Manifest::parse("x.toml", &misspelt).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use super::MoeForm;
 use crate::error::At;
 use crate::graph::Module;
 use crate::passes::{self, Entry, KvForm, Outcome, Pass, PassLog};
-use crate::quant::{BlockCode, Part, Scheme};
+use crate::quant::{BlockCode, IndivisiblePolicy, Part, Scheme};
 use crate::{Error, Result};
 
 /// What of a request the passes depend on.
@@ -13,6 +13,8 @@ pub(super) struct Choices<'r> {
     pub(super) scheme: Scheme,
     pub(super) moe: MoeForm,
     pub(super) kv: KvForm,
+    /// What the manifest says of linear layers that blocks do not fit.
+    pub(super) indivisible: Option<&'r IndivisiblePolicy>,
     /// Run the functions before and after each pass.
     pub(super) prove: bool,
     /// Stop after this pass of whichever asset has it.
@@ -50,6 +52,12 @@ fn select(name: &str, choices: Choices<'_>) -> Result<Selected> {
         "bake-conv" => run(Box::new(passes::BakeConv)),
         "cancel-transposes" => run(Box::new(passes::CancelTransposes)),
         "split-gate-up" => run(Box::new(passes::SplitGateUp)),
+        "quantise-linears" => match choices.indivisible {
+            Some(policy) => {
+                run(Box::new(passes::QuantiseLinears { scheme: choices.scheme, indivisible: policy.clone() }))
+            }
+            None => Err(Error::input("a table is missing").at("[quant]").hint("`quantise-linears` goes by it")),
+        },
         "stack-experts" => run(Box::new(passes::StackExperts)),
         "quantise-experts" => match choices.scheme.code_for(Part::RoutedExpert) {
             Some(code) => run(Box::new(quantise_experts(code))),

@@ -44,7 +44,7 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Re
 }
 
 /// The value computed now, if all inputs are literals.
-fn as_table(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<WeightId>> {
+pub(super) fn as_table(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<WeightId>> {
     let weights = rewriter.builder.weights();
     let literals = inputs.iter().all(|&id| matches!(weights.recipe(id), Recipe::Literal { .. }));
     let Some(shape) = node.ty.fixed_shape() else {

@@ -1,12 +1,19 @@
+use super::fold_constants::as_table;
 use super::{Outcome, Pass, rewrite_entries};
 use crate::Result;
-use crate::graph::{Module, Op};
+use crate::graph::{Module, Node, Op, Rewriter, ValueId};
+use crate::weights::WeightId;
 
-/// `fold-position-embeddings`: a table of positions resampled to the export's fixed size becomes a stored table.
+/// `fold-position-embeddings`: a table of positions becomes a stored table, resampled to the export's fixed size or
+/// computed from the grid alone.
 ///
 /// ```text
 /// %1 = constant "pos_embed" : f32[64,64,768]      %1 = constant resample("pos_embed") : f32[40,40,768]
 /// %2 = resample Bicubic to=[40, 40] %1
+///
+/// %1 = constant [rows and columns] : si32[2728,2]  %1 = constant table : f16[1,1,2728,64]
+/// ...
+/// %9 = cos %8
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct FoldPositionEmbeddings;
@@ -18,15 +25,21 @@ impl Pass for FoldPositionEmbeddings {
 
     fn run(&self, module: &mut Module) -> Result<Outcome> {
         let sites = rewrite_entries(module, |rewriter, node| {
-            let Op::Resample { kind, to } = &node.op else {
-                return Ok(None);
-            };
-            let Some(table) = rewriter.constant(rewriter.mapped(node.inputs[0])) else {
-                return Ok(None);
-            };
-            let folded = rewriter.builder.weights().resample(table, *kind, to)?;
-            Ok(Some(rewriter.builder.constant(folded)))
+            let inputs = rewriter.inputs(node);
+            let constants: Option<Vec<WeightId>> = inputs.iter().map(|&input| rewriter.constant(input)).collect();
+            match constants {
+                Some(constants) if !constants.is_empty() => fold(rewriter, node, &constants),
+                _ => Ok(None),
+            }
         })?;
-        Ok(Outcome::of(sites, "every table has the size of the image already"))
+        Ok(Outcome::of(sites, "every table is stored and has the size of the image"))
     }
+}
+
+fn fold(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<ValueId>> {
+    let folded = match &node.op {
+        Op::Resample { kind, to } => Some(rewriter.builder.weights().resample(inputs[0], *kind, to)?),
+        _ => as_table(rewriter, node, inputs)?,
+    };
+    Ok(folded.map(|table| rewriter.builder.constant(table)))
 }

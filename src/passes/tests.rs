@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ElementType;
-use crate::graph::{Builder, Dim, Op, Symbol, TensorType};
+use crate::graph::{Builder, Dim, Op, Symbol, TensorType, Unary};
 use crate::quant::BlockCode;
 use crate::storage::{MemorySource, StoredTensor};
 use crate::weights::{Resampling, WeightId, Weights};
@@ -69,6 +69,21 @@ fn resampled_tables_become_weights() {
         let table = weight(b, "positions", &[4, 4, 2]);
         let table = b.resample(table, Resampling::Bicubic, &[3, 3]);
         b.add(x, table)
+    });
+    insta::assert_snapshot!(after(module, &[&FoldPositionEmbeddings, &DeadCode]));
+}
+
+#[test]
+fn tables_of_positions_alone_become_weights_and_stored_weights_stay() {
+    let module = module(|b| {
+        let x = b.input("x", f32s(&[4]));
+        let positions = b.integers(&[4], &[0, 1, 2, 3]);
+        let angles = b.cast(positions, ElementType::F32);
+        let table = b.unary(Unary::Cos, angles);
+        let w = weight(b, "w", &[2, 2]);
+        let w = b.reshape(w, &[4]);
+        let x = b.mul(x, table);
+        b.add(x, w)
     });
     insta::assert_snapshot!(after(module, &[&FoldPositionEmbeddings, &DeadCode]));
 }

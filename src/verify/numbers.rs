@@ -202,9 +202,8 @@ impl<'h> Exam<'h> {
 
     fn grid_name(&self, grid: usize) -> String {
         let grids = self.host.recipe().contract.slots().map(|contract| &contract.grids);
-        let sides =
-            grids.and_then(|grids| grids.get(grid)).map(|grid| format!("grid {} x {}", grid.rows, grid.columns));
-        sides.unwrap_or_else(|| format!("grid {grid}"))
+        let sides = grids.and_then(|grids| grids.get(grid)?.grid().ok());
+        sides.map_or_else(|| format!("grid {grid}"), |sides| format!("grid {sides}"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -46,6 +47,13 @@ impl Sample {
         let text = std::fs::read_to_string(self.file(name)).unwrap();
         assert_eq!(text.matches(from).count(), 1, "{from} in {name}");
         std::fs::write(self.file(name), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// Replaces a value of a JSON file.
+    fn set(&self, name: &str, pointer: &str, value: serde_json::Value) {
+        let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(self.file(name)).unwrap()).unwrap();
+        *json.pointer_mut(pointer).unwrap() = value;
+        std::fs::write(self.file(name), serde_json::to_vec(&json).unwrap()).unwrap();
     }
 
     /// Fills a weight with one element, and makes the hash fit.
@@ -100,6 +108,64 @@ fn whole_bundles_of_every_form_pass() {
         assert_eq!((agreement.runtime.as_str(), agreement.rows), ("eval", 1 + Options::STEPS.get()));
         assert!(agreement.worst_cosine > 0.9999, "{agreement:?}");
     }
+}
+
+/// A page in two grids, by functions of every form.
+fn slots() -> Sample {
+    Sample::of(ExportRequest {
+        checkpoint: CheckpointChoice::BuiltIn,
+        scheme: Some(Scheme::Fp16),
+        max_context: Some(64),
+        grids: vec!["3x4".parse().unwrap(), "4x3".parse().unwrap()],
+        functions: Variant::ALL.to_vec(),
+        prefill_chunk: Some(8),
+        threads: 1,
+        ..ExportRequest::new("glm-ocr")
+    })
+}
+
+#[test]
+fn every_form_of_functions_over_slots_passes_in_every_grid() {
+    let sample = slots();
+    let bundle = Bundle::open(sample.file("")).unwrap();
+    let mut references = Vec::new();
+    for variant in Variant::ALL {
+        let options = Options { functions: Some(variant), ..Options::new(Judge::Reference) };
+        let verdict = verify(&bundle, &options, &Silent);
+        assert!(verdict.failure.is_none() && verdict.report.passed, "{variant}: {}", verdict.report);
+        let agreement = verdict.report.agreement.unwrap();
+        assert_eq!(agreement.rows, 1 + Options::STEPS.get() + 1, "{variant}: the prompt of the second grid, too");
+        assert!(agreement.worst_cosine > 0.9999, "{agreement:?}");
+        references.extend(verdict.report.checks.into_iter().find(|check| check.name == "reference-decode"));
+    }
+    assert_eq!(references.len(), 3);
+    assert!(references.iter().all(|check| *check == references[0]), "all forms choose the same: {references:?}");
+}
+
+#[test]
+fn a_recipe_that_speaks_of_other_slots_is_found() {
+    for (pointer, value, check, part) in [
+        ("/decoder/image_embeds", json!("image"), "signatures", "image: f16[12,192]"),
+        ("/page/patch", json!(7), "signatures", "expected (patches: f16[48,294])"),
+        ("/grids/1/decoder/prefill/tokens", json!(9), "signatures", "function `prefill_4x3`"),
+        ("/grids/1/decoder/prefill/function", json!("prefill_2x2"), "metadata", "language.function_map.main"),
+        ("/prompt/rendered", json!("<|image|>"), "host-side", "the prompt is laid out otherwise than the recipe says"),
+    ] {
+        let sample = slots();
+        sample.set("assets/recipe.json", &format!("/contract/slots{pointer}"), value);
+        let (found, sentence) = sample.finding();
+        assert_eq!(found, check, "{pointer}: {sentence}");
+        assert!(sentence.contains(part), "{sentence}");
+    }
+}
+
+#[test]
+fn functions_that_a_bundle_does_not_have_are_found() {
+    let sample = Sample::native();
+    let bundle = Bundle::open(sample.file("")).unwrap();
+    let options = Options { functions: Some(Variant::Step), ..Options::new(Judge::Reference) };
+    let verdict = verify(&bundle, &options, &Silent);
+    assert_eq!(verdict.report.checks.last().map(|check| check.name), Some("host-side"));
 }
 
 #[test]
