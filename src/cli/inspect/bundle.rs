@@ -11,6 +11,7 @@ use super::usage::{Bytes, Usage};
 use crate::Result;
 use crate::asset::Asset;
 use crate::bundle::{Bundle, Metadata};
+use crate::host::recipe::Recipe;
 
 /// A bundle.
 #[derive(Debug, Serialize)]
@@ -19,6 +20,9 @@ pub(super) struct View {
     bytes: u64,
     assets: BTreeMap<String, AssetView>,
     metadata: Metadata,
+    /// What its recipe says to applications, as far as it can be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// An asset of it, as far as its program can be read.
@@ -47,6 +51,7 @@ impl View {
             bytes: bundle.bytes()?,
             assets: bundle.assets().map(|(part, path)| (part.to_owned(), AssetView::of(path))).collect(),
             metadata: bundle.metadata().clone(),
+            notes: Recipe::open(bundle.recipe()).map_or_else(|_| Vec::new(), |recipe| recipe.notes),
         })
     }
 }
@@ -85,6 +90,7 @@ impl fmt::Display for View {
             writeln!(f, "context      {} tokens", language.max_context_length)?;
         }
         self.assets.iter().try_for_each(|(part, asset)| write!(f, "asset        {part}: {asset}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note         {note}"))?;
         if metadata.debug {
             writeln!(f, "debug        returns probed values: not for use")?;
         }

@@ -291,7 +291,7 @@ fn a_prompt_that_the_tokenizer_does_not_make_is_refused() {
 
 #[test]
 fn a_prompt_of_another_layout_names_the_grid() {
-    let folder = bundle(|contract| contract.prompt.rendered.insert_str(0, "a"));
+    let folder = bundle(|contract| contract.prompt.rendered.insert(0, 'a'));
     let error = HostAssets::open(folder.path()).unwrap_err();
     let sentence = error.to_string();
     assert!(sentence.starts_with("contract.slots.grids[0]: the prompt is laid out otherwise"), "{sentence}");
