@@ -72,7 +72,8 @@ fn the_decoder_equals_hugging_face_on_apples_runtime() {
 fn vision(on: On) {
     with_runtime(on, &request(VISION), |runtime, host| {
         let contract = contract(host);
-        for (index, (page, stage)) in [("page.png", "vision"), ("page_resize.png", "vision_resize")].iter().enumerate() {
+        for (index, (page, stage)) in [("page.png", "vision"), ("page_resize.png", "vision_resize")].iter().enumerate()
+        {
             let reference = Stage::new(on, stage);
             let page = image::open(golden("structure/glm-ocr").join(page)).unwrap();
             assert_eq!(host.grid_of(&page).unwrap(), index, "{stage}");
@@ -105,7 +106,11 @@ fn decoder(on: On) {
         for variant in Variant::ALL {
             decoder.reset();
             let mut logits = decoder.read_prompt(variant);
-            steps.check(&format!("{variant} prefill_last_logits"), &logits, &steps.tensors.floats("prefill_last_logits").1);
+            steps.check(
+                &format!("{variant} prefill_last_logits"),
+                &logits,
+                &steps.tensors.floats("prefill_last_logits").1,
+            );
             let mut chosen = Vec::new();
             for row in 0..want.len() {
                 chosen.push(argmax(&logits));
@@ -158,12 +163,7 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(
-        runtime: &'a mut dyn Runtime,
-        host: &'a HostAssets,
-        contract: &SlotsContract,
-        grid: &'a GridRecipe,
-    ) -> Self {
+    fn new(runtime: &'a mut dyn Runtime, host: &'a HostAssets, contract: &SlotsContract, grid: &'a GridRecipe) -> Self {
         let prompt: Vec<i32> = Reference::open(MODEL, "prefill").ints("input_ids");
         assert_eq!(prompt.len(), PREFIX);
         // The reference's prompt is text of its own: only the place of its image is the contract's.
@@ -175,8 +175,8 @@ impl<'a> Decoder<'a> {
         let (shape, image) = Reference::open(MODEL, "vision").floats("image_features");
         let cache = host.recipe().cache;
         let shape_of_cache = vec![cache.layers, 1, cache.heads, cache.length, cache.head_dim];
-        let states = ["keyCache", "valueCache"]
-            .map(|name| State { name: name.to_owned(), shape: shape_of_cache.clone() });
+        let states =
+            ["keyCache", "valueCache"].map(|name| State { name: name.to_owned(), shape: shape_of_cache.clone() });
         let image = HostTensor::floats(shape, image).unwrap();
         Self { runtime, grid, states: states.to_vec(), prompt, image, fed: 0 }
     }

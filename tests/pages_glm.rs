@@ -146,7 +146,10 @@ fn read_on_eval(scheme: Scheme, pages: &[Page]) -> Vec<Watch> {
         let reading = read(&mut runtime, &host, page);
         assert_eq!(reading.ids, page.output_ids, "{scheme}: {}", page.file.display());
         assert_eq!(reading.text, page.output, "{scheme}: {}", page.file.display());
-        Watch { visual: host.prompts()[0].iter().filter(|&&id| id >= VOCABULARY as u32).count(), logits: runtime.logits }
+        Watch {
+            visual: host.prompts()[0].iter().filter(|&&id| id >= VOCABULARY as u32).count(),
+            logits: runtime.logits,
+        }
     };
     pages.iter().map(read_one).collect()
 }
@@ -236,7 +239,8 @@ impl Runtime for Watched<'_> {
             return Ok(self.seen.clone().unwrap());
         }
         let outputs = self.runtime.run(call)?;
-        let fed = call.inputs.iter().find(|(name, _)| *name == "input_ids").map(|(_, ids): &(_, HostTensor)| ids.shape()[1]);
+        let fed =
+            call.inputs.iter().find(|(name, _)| *name == "input_ids").map(|(_, ids): &(_, HostTensor)| ids.shape()[1]);
         self.logits.extend(outputs.clone().take_floats("logits", &[1, fed.unwrap(), VOCABULARY])?);
         Ok(outputs)
     }

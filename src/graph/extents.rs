@@ -1,7 +1,7 @@
 //! Building with extents that the host chooses at run time: they are read off the shapes of parameters.
 
 use super::types::same_elements;
-use super::{Binary, Builder, Dim, Op, Symbol, TensorType, ValueId};
+use super::{Builder, Dim, Op, Symbol, TensorType, ValueId};
 use crate::{ElementType, Error};
 
 impl Builder<'_> {
@@ -23,8 +23,17 @@ impl Builder<'_> {
         if !same_elements(&self.ty(x).shape, shape) {
             self.fail(Error::input("a reshape changes the number of elements").found(self.ty(x)).expected(&ty));
         }
-        let extents = self.extents(shape);
+        let extents = self.shape_to_reshape_to(shape);
         self.declared(Op::ReshapeAt, &[x, extents], ty)
+    }
+
+    /// The operand of [`Op::ReshapeAt`]: one run-time extent follows from the number of elements and needs no reading.
+    fn shape_to_reshape_to(&mut self, shape: &[Dim]) -> ValueId {
+        if shape.iter().filter(|dim| dim.fixed().is_none()).count() > 1 {
+            return self.extents(shape);
+        }
+        let extents: Vec<i32> = shape.iter().map(|dim| dim.fixed().map_or(-1, |n| n as i32)).collect();
+        self.integers(&[extents.len()], &extents)
     }
 
     /// The extents of a shape as a value, `si32 [rank]`; made once for each shape.
@@ -48,12 +57,7 @@ impl Builder<'_> {
     /// One symbol, or numbers alone.
     fn run_of_extents(&mut self, run: &[Dim]) -> ValueId {
         match run {
-            [Dim::Symbol(symbol)] if symbol.times == 1 => self.read_extent(symbol),
-            [Dim::Symbol(symbol)] => {
-                let base = self.extents(&[Dim::Symbol(symbol.base())]);
-                let times = self.integers(&[1], &[symbol.times as i32]);
-                self.binary(Binary::Mul, base, times)
-            }
+            [Dim::Symbol(symbol)] => self.read_extent(symbol),
             fixed => {
                 let fixed: Vec<i32> = fixed.iter().filter_map(Dim::fixed).map(|n| n as i32).collect();
                 self.integers(&[fixed.len()], &fixed)
@@ -75,6 +79,13 @@ impl Builder<'_> {
         self.slice_axis(of_parameter, 0, axis, axis + 1)
     }
 
+    /// The integers `begin..end` (each `si32 [1]`), of which there are `n`: `si32 [n]`.
+    pub fn range(&mut self, begin: ValueId, end: ValueId, n: &Dim) -> ValueId {
+        let (begin, end) = (self.reshape(begin, &[]), self.reshape(end, &[]));
+        let ty = TensorType { element: ElementType::I32, shape: vec![n.clone()] };
+        self.declared(Op::Range, &[begin, end], ty)
+    }
+
     /// The integers `0..n`, `si32 [n]`: a table where `n` is known.
     pub fn iota(&mut self, n: &Dim) -> ValueId {
         if let Some(n) = n.fixed() {
@@ -82,9 +93,7 @@ impl Builder<'_> {
             return self.integers(&[n], &numbers);
         }
         let (zero, end) = (self.integers(&[1], &[0]), self.extents(std::slice::from_ref(n)));
-        let (begin, end) = (self.reshape(zero, &[]), self.reshape(end, &[]));
-        let ty = TensorType { element: ElementType::I32, shape: vec![n.clone()] };
-        self.declared(Op::Range, &[begin, end], ty)
+        self.range(zero, end, n)
     }
 
     /// The integers from `start` (`si32 [1]`) on, `si32 [n]`.

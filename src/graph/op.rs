@@ -77,7 +77,8 @@ pub enum Op {
     Transpose(Vec<usize>),
     /// `x` with the same elements in another shape.
     Reshape(Vec<usize>),
-    /// Inputs `x, shape` (`si32 [rank]`): as [`Op::Reshape`] with a run-time shape. The result type is declared.
+    /// Inputs `x, shape` (`si32 [rank]`): as [`Op::Reshape`] with a run-time shape; one extent of -1 follows from the
+    /// number of elements. The result type is declared.
     ReshapeAt,
     /// The extents of `x`: `si32 [rank]`.
     ShapeOf,

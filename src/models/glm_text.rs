@@ -331,7 +331,7 @@ impl Decoder<'_, '_, '_, '_> {
         let start = b.input(names::POSITION, TensorType::new(ElementType::I32, &[1]));
         let position = b.counted_from(start, &s);
         let zero = b.integers(&[1], &[0]);
-        let ids = b.reshape_to(ids, &[s.clone()]);
+        let ids = b.reshape_to(ids, std::slice::from_ref(&s));
         let (last, first_slot) = (b.integers(&[1], &[vocabulary - 1]), b.integers(&[1], &[vocabulary]));
         let is_image = b.binary(Binary::Greater, ids, last);
         let slot = b.sub(ids, first_slot);

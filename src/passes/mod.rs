@@ -3,9 +3,12 @@
 //! A pass has a stable name (used in manifests, the log, `--stop-after` and `--explain`), says how many sites it
 //! rewrote or why there was nothing to do, and leaves a module that [`Module::verify`] accepts.
 
+mod ane_conv;
+mod ane_norm;
 mod attention;
 mod bake_conv;
 mod cancel_transposes;
+mod chunk_layers;
 mod dead_code;
 mod experts;
 mod externalize;
@@ -26,8 +29,11 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use ane_conv::AneConv;
+pub use ane_norm::AneNorm;
 pub use bake_conv::BakeConv;
 pub use cancel_transposes::CancelTransposes;
+pub use chunk_layers::ChunkLayers;
 pub use dead_code::DeadCode;
 pub use externalize::Externalize;
 pub use fold_constants::FoldConstants;
@@ -35,7 +41,7 @@ pub use fold_position_embeddings::FoldPositionEmbeddings;
 pub use gather_moe::GatherMoe;
 pub use lower_linear::LowerLinear;
 pub use metalize_moe::MetalizeMoe;
-pub use proof::{Arguments, Numbers};
+pub use proof::{Arguments, Call, Numbers};
 pub use quantise_experts::QuantiseExperts;
 pub use quantise_linears::QuantiseLinears;
 pub use split_gate_up::SplitGateUp;
@@ -62,13 +68,14 @@ pub trait Pass: fmt::Debug {
         true
     }
 
-    /// The arguments with which `before` does after the pass what it did with `arguments`: a pass may change what a
-    /// function takes.
+    /// The calls that do after the pass, one after the other, what `before` did with `arguments`: a pass may change what
+    /// a function takes, or make several functions of it. A call takes those results of the one before that it has
+    /// inputs for.
     ///
     /// # Errors
     /// When there are none.
-    fn arguments_after(&self, _before: &Function, arguments: Arguments) -> Result<Arguments> {
-        Ok(arguments)
+    fn calls_after(&self, before: &Function, arguments: Arguments) -> Result<Vec<Call>> {
+        Ok(vec![Call::of(before, arguments)])
     }
 
     /// Whether states hold on return what they held before the pass.
@@ -149,13 +156,19 @@ pub fn run_proved(module: &mut Module, pass: &dyn Pass) -> Result<Entry> {
     Ok(Entry { difference: Some(difference), ..entry })
 }
 
-/// The arguments with which the functions do after the pass what they do before it.
+/// The calls that do after the pass what the calls of whole functions do before it.
 fn calls_after(module: &Module, pass: &dyn Pass, calls: proof::Calls) -> Result<proof::Calls> {
-    let after = |(name, arguments): (String, Arguments)| {
-        let function = module.function(&name).ok_or_else(|| Error::input("no such function").found(name.clone()))?;
-        Ok((name, pass.arguments_after(function, arguments)?))
-    };
-    calls.into_iter().map(after).collect()
+    let mut after = proof::Calls::new();
+    for (name, calls) in calls {
+        let mut replaced = Vec::new();
+        for Call { function, arguments } in calls {
+            let before = module.function(&function);
+            let before = before.ok_or_else(|| Error::input("no such function").found(function.clone()))?;
+            replaced.extend(pass.calls_after(before, arguments)?);
+        }
+        after.insert(name, replaced);
+    }
+    Ok(after)
 }
 
 /// The states of every entry function, as [`Numbers`] names them.
@@ -187,11 +200,11 @@ fn rewrite_entries_with<T>(
     })
 }
 
+/// Makes the new function of an old one, and says how many nodes were replaced.
+type Rebuild<'r> = dyn FnMut(&Function, &mut Weights) -> Result<(Function, usize)> + 'r;
+
 /// Rebuilds every entry function; returns how many nodes were replaced.
-fn rewrite_entries_by(
-    module: &mut Module,
-    rebuild: &mut dyn FnMut(&Function, &mut Weights) -> Result<(Function, usize)>,
-) -> Result<usize> {
+fn rewrite_entries_by(module: &mut Module, rebuild: &mut Rebuild<'_>) -> Result<usize> {
     let mut sites = 0;
     for index in 0..module.functions.len() {
         let function = &module.functions[index];

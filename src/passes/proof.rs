@@ -30,8 +30,26 @@ impl Arguments {
     }
 }
 
-/// What the functions of a module are called with, by their names.
-pub(super) type Calls = BTreeMap<String, Arguments>;
+/// One call of a function.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Its name.
+    pub function: String,
+    /// What it is called with.
+    pub arguments: Arguments,
+}
+
+impl Call {
+    /// A call of `function`.
+    #[must_use]
+    pub fn of(function: &Function, arguments: Arguments) -> Self {
+        Self { function: function.name.clone(), arguments }
+    }
+}
+
+/// The calls that stand for one call of each entry function, by its name: itself, or after a pass those of what became
+/// of it.
+pub(super) type Calls = BTreeMap<String, Vec<Call>>;
 
 impl Numbers {
     /// Runs every entry function of a module on inputs that depend on nothing but their names and shapes, in single
@@ -43,19 +61,30 @@ impl Numbers {
         Self::on(module, calls(module)?)
     }
 
-    /// Runs the entry functions of a module with these arguments, in single precision.
+    /// Makes these calls, in single precision. A call takes those results of the one before that it has inputs for.
+    /// What several calls give under one name follow one another.
     pub(super) fn on(module: &Module, calls: Calls) -> Result<Self> {
         let executor = Executor::new(module, Options::default());
-        let mut numbers = BTreeMap::new();
-        for (function, Arguments { inputs, mut states }) in calls {
-            let results = executor.run(&function, inputs, &mut states)?;
-            for (name, tensor) in results.iter().chain(&states) {
-                if let Ok(values) = tensor.to_floats() {
-                    numbers.insert(format!("{function}.{name}"), values);
-                }
+        let mut numbers = Self(BTreeMap::new());
+        for (whole, calls) in calls {
+            let mut passed_on = Tensors::new();
+            for Call { function, arguments: Arguments { mut inputs, mut states } } in calls {
+                let is_input = |name: &String| module.function(&function).is_some_and(|f| f.parameter(name).is_ok());
+                inputs.extend(passed_on.into_iter().filter(|(name, _)| is_input(name)));
+                let results = executor.run(&function, inputs, &mut states)?;
+                numbers.append(&whole, results.iter().chain(&states));
+                passed_on = results;
             }
         }
-        Ok(Self(numbers))
+        Ok(numbers)
+    }
+
+    fn append<'t>(&mut self, function: &str, tensors: impl Iterator<Item = (&'t String, &'t Tensor)>) {
+        for (name, tensor) in tensors {
+            if let Ok(values) = tensor.to_floats() {
+                self.0.entry(format!("{function}.{name}")).or_default().extend(values);
+            }
+        }
     }
 
     /// Those whose names (`FUNCTION.RESULT`) pass.
@@ -85,7 +114,7 @@ impl Numbers {
 pub(super) fn calls(module: &Module) -> Result<Calls> {
     let of = |function: &Function| {
         let arguments = Arguments::noise(function).at(|| format!("function `{}`", function.name))?;
-        Ok((function.name.clone(), arguments))
+        Ok((function.name.clone(), vec![Call::of(function, arguments)]))
     };
     module.entries().map(of).collect()
 }

@@ -16,7 +16,7 @@ pub use form::{KvForm, names};
 use self::form::{Append, Form, Keys, Seen};
 use self::visibility::mask;
 use super::attention::{attend, for_groups};
-use super::{Arguments, Outcome, Pass, rewrite_entries_by};
+use super::{Arguments, Call, Outcome, Pass, rewrite_entries_by};
 use crate::error::At;
 use crate::graph::{
     Builder, Dim, Function, Module, Node, Op, Parameter, ParameterKind, Returned, Rewriter, Rules, TensorType, ValueId,
@@ -58,8 +58,8 @@ impl Pass for StaticKv {
         Ok(Outcome::of(sites, "the functions have no cache"))
     }
 
-    fn arguments_after(&self, before: &Function, arguments: Arguments) -> Result<Arguments> {
-        self.arguments(before, arguments)
+    fn calls_after(&self, before: &Function, arguments: Arguments) -> Result<Vec<Call>> {
+        Ok(vec![Call::of(before, self.arguments(before, arguments)?)])
     }
 
     /// [`KvForm::Shift`] has them elsewhere, [`KvForm::Host`] has none.

@@ -7,6 +7,7 @@ use crate::quant::BlockCode;
 use crate::storage::{MemorySource, StoredTensor};
 use crate::weights::{Resampling, WeightId, Weights};
 
+mod neural_engine;
 mod quantise_linears;
 
 /// A tensor as if read from a checkpoint, with values that depend on its name.

@@ -43,10 +43,13 @@ pub(in crate::eval) fn reshape(x: Tensor, shape: &[usize]) -> Result<Tensor> {
     with_element!(&x, T => reshaped::<T>(typed(x)?, shape).map(T::wrap))
 }
 
-/// As [`reshape`], with a run-time shape.
+/// As [`reshape`], with a run-time shape; one extent of -1 follows from the number of elements.
 pub(super) fn reshape_at(x: Tensor, shape: Array<i32>) -> Result<Tensor> {
-    let extent = |&extent: &i32| usize::try_from(extent).map_err(|_| misfit("extents").found(extent));
-    let shape = shape.iter().map(extent).collect::<Result<Vec<usize>>>()?;
+    let elements: usize = x.shape().iter().product();
+    let known: Option<usize> = shape.iter().filter(|extent| **extent != -1).map(|&n| usize::try_from(n).ok()).product();
+    let known = known.ok_or_else(|| misfit("extents, one of them perhaps -1").found(format!("{shape}")))?;
+    let extent = |&extent: &i32| usize::try_from(extent).unwrap_or(elements / known.max(1));
+    let shape: Vec<usize> = shape.iter().map(extent).collect();
     reshape(x, &shape)
 }
 

@@ -354,7 +354,13 @@ fn shapes_and_ranges_are_values() -> Result<()> {
     let ty = TensorType::new(ElementType::F32, &[3, 2]);
     let reshaped = apply_declared(&Op::ReshapeAt, &[x.clone(), i32s(&[2], &[3, 2])], Some(ty.clone()))?;
     assert_close(&reshaped, &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.0);
-    assert!(apply_declared(&Op::ReshapeAt, &[x.clone(), i32s(&[2], &[3, -1])], Some(ty.clone())).is_err());
+    assert_eq!(apply_declared(&Op::ReshapeAt, &[x.clone(), i32s(&[2], &[3, -1])], Some(ty.clone()))?, reshaped);
+    for wrong in [[4, -1], [-1, -1], [-2, -3], [0, -1]] {
+        assert!(
+            apply_declared(&Op::ReshapeAt, &[x.clone(), i32s(&[2], &wrong)], Some(ty.clone())).is_err(),
+            "{wrong:?}"
+        );
+    }
     assert!(apply_declared(&Op::ReshapeAt, &[x, i32s(&[2], &[3, 3])], Some(ty)).is_err());
     let range = |begin, end, n: usize| {
         let ty = TensorType::new(ElementType::I32, &[n]);

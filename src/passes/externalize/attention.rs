@@ -55,9 +55,10 @@ impl Attention {
         if !self.causal || *n == Dim::Fixed(1) {
             return None;
         }
-        let (count, end) = (b.extents(&[n.clone()]), b.extents(&[keys.clone()]));
+        let (count, end) = (b.extents(std::slice::from_ref(n)), b.extents(std::slice::from_ref(keys)));
         let first = b.sub(end, count);
-        let (i, j) = (b.counted_from(first, n), b.iota(keys));
+        // Not the sum of a range and `first`: Apple's CPU runtime fails on it once a composite is called four times.
+        let (i, j) = (b.range(first, end, n), b.iota(keys));
         let i = b.reshape_to(i, &[n.clone(), Dim::Fixed(1)]);
         let j = b.reshape_to(j, &[Dim::Fixed(1), keys.clone()]);
         let seen = not_later(b, i, j);

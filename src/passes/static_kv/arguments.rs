@@ -84,7 +84,7 @@ impl Call {
             for rows in values.chunks_exact_mut(length) {
                 rows.rotate_right(length - start);
             }
-            *tensor = Tensor::floats(&tensor.shape().to_vec(), values)?;
+            *tensor = Tensor::floats(tensor.shape(), values)?;
         }
         Ok(())
     }
