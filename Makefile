@@ -38,8 +38,8 @@ golden: ## write snapshots and expected texts anew and show what has changed
 	TRYCMD=overwrite cargo test --test cli
 	git --no-pager diff --stat
 
-bench: ## run the benchmarks
-	cargo bench
+bench: venv ## run the benchmarks
+	AIMODEL_PYTHON="$(CURDIR)/$(VENV)/bin/python" cargo bench
 	if [ -x benches/fullsize.sh ]; then benches/fullsize.sh; fi
 
 venv: $(VENV)/requirements.txt ## install Apple's runtime and the doctor into .venv

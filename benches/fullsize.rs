@@ -84,7 +84,8 @@ fn decode_step(runtime: &mut dyn Runtime, recipe: &Recipe) -> Vec<f32> {
     let begun = Instant::now();
     let contract = recipe.contract.embeddings().unwrap();
     let decoder = &contract.decoder;
-    runtime.reset_states(Asset::Decoder, &recipe.states()).unwrap();
+    let states = recipe.states();
+    runtime.reset_states(Asset::Decoder, &states).unwrap();
     let embedding = (0..recipe.hidden_size).map(|i| ((i * 37 % 64) as f32 / 32.0 - 1.0) * 0.05).collect();
     let position = contract.prompt.prefix_length as i32;
     let call = Call {
@@ -92,9 +93,9 @@ fn decode_step(runtime: &mut dyn Runtime, recipe: &Recipe) -> Vec<f32> {
         function: &decoder.decode,
         inputs: vec![
             (&decoder.inputs_embeds, HostTensor::floats(vec![1, 1, recipe.hidden_size], embedding).unwrap()),
-            (&decoder.position, HostTensor::ints(vec![1], vec![position]).unwrap()),
+            (recipe.kv.feeds[0].input(), HostTensor::ints(vec![1], vec![position]).unwrap()),
         ],
-        states: vec![&decoder.key_cache, &decoder.value_cache],
+        states: states.iter().map(|state| state.name.as_str()).collect(),
     };
     let mut outputs = runtime.run(&call).unwrap();
     println!("  {:<14} {:>6.2} s", runtime.name(), begun.elapsed().as_secs_f64());

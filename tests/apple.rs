@@ -10,6 +10,7 @@ use std::path::Path;
 use aimodel::export::{
     AssetReport, Blueprint, CheckpointChoice, ExportRequest, MoeForm, Plan, Precision, WeightReport,
 };
+use aimodel::host::recipe::Variant;
 use aimodel::quant::Scheme;
 use aimodel::runtime::Asset;
 use serde::Deserialize;
@@ -287,6 +288,33 @@ fn the_doctor_finds_no_defect_in_a_bundle() {
             }
             assert!(diagnosis.defects().is_empty(), "{:#?}", diagnosis.defects());
         }
+    }
+}
+
+/// Of a checkpoint whose tokenizer names an end of text that its chat template never writes.
+#[test]
+fn the_doctor_finds_no_defect_in_a_bundle_of_glm_ocr() {
+    for scheme in [Scheme::Int8Hu, Scheme::Int8Lin, Scheme::Fp16] {
+        let grids = vec!["8x16".parse().unwrap(), "16x8".parse().unwrap()];
+        let functions = vec![Variant::Dynamic, Variant::Prefill];
+        let bundle = Exported::new(&ExportRequest {
+            checkpoint: CheckpointChoice::BuiltIn,
+            scheme: Some(scheme),
+            grids,
+            functions,
+            ..ExportRequest::new("glm-ocr")
+        });
+        let diagnosis = Diagnosis::new("iphone", &bundle.path());
+        for rule in ["EOS-NOT-EMITTED-BY-TEMPLATE", "CHAT-TEMPLATE-MISSING", "TOKENIZER-CLASS-UNREGISTERED"] {
+            assert!(diagnosis.rules_run.contains(rule), "{rule} was not looked at");
+        }
+        assert!(diagnosis.findings.is_empty(), "{scheme}: {:#?}", diagnosis.findings);
+        // As the checkpoint has it, an application that stops at one token runs on.
+        let tokenizer = bundle.path().join("tokenizer");
+        std::fs::copy(tokenizer.join("tokenizer_config.source.json"), tokenizer.join("tokenizer_config.json")).unwrap();
+        let diagnosis = Diagnosis::new("iphone", &bundle.path());
+        let ids: Vec<&str> = diagnosis.defects().iter().map(|finding| finding.id.as_str()).collect();
+        assert_eq!(ids, ["EOS-NOT-EMITTED-BY-TEMPLATE"]);
     }
 }
 

@@ -158,6 +158,11 @@ fn contract(host: &HostAssets) -> &EmbeddingsContract {
     host.recipe().contract.embeddings().unwrap()
 }
 
+/// The input that a position is handed in as.
+fn position_input(host: &HostAssets) -> &str {
+    host.recipe().kv.feeds[0].input()
+}
+
 /// The functions of the decoder.
 struct Decoder<'a> {
     runtime: &'a mut dyn Runtime,
@@ -177,13 +182,13 @@ impl Decoder<'_> {
         let decoder = &contract(self.host).decoder;
         let embeds = self.host.embeddings().unwrap().token_embeds(id.try_into().unwrap()).unwrap();
         let position = HostTensor::ints(vec![1], vec![position]).unwrap();
-        let inputs = vec![(decoder.inputs_embeds.as_str(), embeds), (decoder.position.as_str(), position)];
+        let inputs = vec![(decoder.inputs_embeds.as_str(), embeds), (position_input(self.host), position)];
         self.run(&decoder.decode, inputs)
     }
 
     fn run(&mut self, function: &str, inputs: Vec<(&str, HostTensor)>) -> Outputs {
-        let decoder = &contract(self.host).decoder;
-        let states = vec![decoder.key_cache.as_str(), decoder.value_cache.as_str()];
+        let states = self.host.recipe().states();
+        let states = states.iter().map(|state| state.name.as_str()).collect();
         self.runtime.run(&Call { asset: Asset::Decoder, function, inputs, states }).unwrap()
     }
 

@@ -16,7 +16,7 @@ use aimodel::Result;
 use aimodel::eval::Options;
 use aimodel::export::{CheckpointChoice, ExportRequest, MoeForm};
 use aimodel::host::image;
-use aimodel::host::reader::{HostAssets, Steps, read_page};
+use aimodel::host::reader::{HostAssets, Session, read_page};
 use aimodel::quant::Scheme;
 use aimodel::runtime::eval::{Eval, Modules};
 use aimodel::runtime::{Asset, Call, HostTensor, Outputs, Runtime, State};
@@ -68,7 +68,7 @@ fn read_on_apple(readers: &mut [(impl Runtime, HostAssets)], page: &Page) {
     for (runtime, host) in readers {
         let tokens = match seen.take() {
             Some(tokens) => tokens,
-            None => Steps::new(runtime, host).see(&page.image()).unwrap().tokens().clone(),
+            None => Session::new(host).see(runtime, &page.image()).unwrap().tokens().clone(),
         };
         page.check_reading(&mut Seen::new(runtime, host, &tokens), host);
         seen = Some(tokens);

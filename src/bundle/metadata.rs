@@ -33,6 +33,9 @@ pub struct Metadata {
     /// The language side; only of [`Kind::Llm`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<Language>,
+    /// How the functions of the main asset are called; only of [`Kind::Llm`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder: Option<Decoder>,
     /// What it was made from.
     pub source: Source,
     /// How weights are stored; null only when every weight is a plain float.
@@ -67,6 +70,17 @@ pub struct Language {
     pub embedded_tokenizer: bool,
     /// The functions of each asset.
     pub function_map: BTreeMap<String, Vec<String>>,
+}
+
+/// How the functions of a decoder are called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decoder {
+    /// The form of its key/value cache: `indexed`.
+    pub kv_form: String,
+    /// What each function takes, keeps and gives, by its name: `(pos: si32[1]; states ..) -> (logits: f16[1,1,512])`.
+    pub functions: BTreeMap<String, String>,
+    /// What the host does at each step, as sentences.
+    pub host: Vec<String>,
 }
 
 /// What a bundle was made from.
@@ -112,6 +126,7 @@ impl Metadata {
             name: name.into(),
             assets: BTreeMap::new(),
             language: None,
+            decoder: None,
             source,
             compression: None,
             compilation: Compilation { date: None, targets: Vec::new() },
@@ -236,6 +251,11 @@ mod tests {
             embedded_tokenizer: true,
             function_map: BTreeMap::from([("main".into(), vec!["prefill".into(), "decode".into()])]),
         });
+        metadata.decoder = Some(Decoder {
+            kv_form: "indexed".into(),
+            functions: BTreeMap::from([("decode".into(), "(pos: si32[1]) -> (logits: f16[1,1,2])".into())]),
+            host: vec!["hand in the position".into()],
+        });
         metadata.compression = Compression::of("sym8", 33);
         metadata.compilation.date = Some(SourceDate::from_epoch("1782345600").unwrap());
         let json = serde_json::to_value(&metadata).unwrap();
@@ -248,6 +268,10 @@ mod tests {
             "language": {
                 "tokenizer": "tokenizer", "vocab_size": 129_280, "max_context_length": 2048,
                 "embedded_tokenizer": true, "function_map": {"main": ["prefill", "decode"]},
+            },
+            "decoder": {
+                "kv_form": "indexed", "functions": {"decode": "(pos: si32[1]) -> (logits: f16[1,1,2])"},
+                "host": ["hand in the position"],
             },
             "source": {"model_definition": "unlimited-ocr"},
             "compression": {"scheme": "sym8", "quantised_weights": 33},

@@ -20,7 +20,7 @@ mod target;
 pub use cancel::Cancel;
 pub use files::write_json;
 pub use ledger::{Account, Accounts, Drop, Ledger, Totals, WeightRow};
-pub use metadata::{Compilation, Compression, Kind, Language, Metadata, Source, SourceDate};
+pub use metadata::{Compilation, Compression, Decoder, Kind, Language, Metadata, Source, SourceDate};
 pub use open::Bundle;
 pub use staging::Staging;
 pub use target::Target;

@@ -203,6 +203,7 @@ impl ModelOptions {
             ignore_index: self.checkpoint.ignore_index,
             scheme: self.quant.map(Into::into),
             moe: self.moe.map(Into::into),
+            kv: None,
             precision: self.precision.into(),
             image_size: self.image_size.map(NonZeroUsize::get),
             grids: self.grid.clone(),

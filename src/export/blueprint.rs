@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pipeline::{self, Choices};
 use super::source::{self, Source};
-use super::{ExportRequest, Family, Manifest, MoeForm, Precision, glm_ocr, unlimited_ocr};
+use super::{ExportRequest, Family, Manifest, MoeForm, Precision, glm_ocr, kv, unlimited_ocr};
 use crate::aicode::{self, Lowered};
-use crate::bundle::{Accounts, Compression, Drop, Kind, Language, Ledger, Metadata, SourceDate, WeightRow};
+use crate::bundle::{Accounts, Compression, Decoder, Drop, Kind, Language, Ledger, Metadata, SourceDate, WeightRow};
 use crate::error::At;
 use crate::graph::{FunctionResult, FunctionRole, Module};
 use crate::host::recipe::Recipe as HostRecipe;
@@ -107,7 +107,7 @@ impl Blueprint {
     /// When the request, the checkpoint or both together cannot be exported.
     pub fn new(request: &ExportRequest) -> Result<Self> {
         let Opened { manifest, scheme, moe, source, parts } = Opened::new(Manifest::find(&request.model)?, request)?;
-        let kv = manifest.default_kv()?;
+        let kv = kv::form(request, &manifest)?;
         let indivisible = manifest.quant.as_ref();
         let choices = Choices { scheme, moe, kv, indivisible, prove: request.verify_passes, stop_after: None };
         let mut assets = Vec::new();
@@ -160,6 +160,11 @@ impl Blueprint {
             embedded_tokenizer: true,
             function_map,
         });
+        metadata.decoder = Some(Decoder {
+            kv_form: self.recipe.kv.form.clone(),
+            functions: self.recipe.decoder_signatures(),
+            host: self.recipe.kv.host.clone(),
+        });
         metadata.compression = Compression::of(self.scheme.name(), self.quantised_weights());
         metadata.compilation.date = date;
         metadata.debug = self.probed;
@@ -188,7 +193,7 @@ pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
         return Err(Error::input("no such pass").at("--stop-after").found(format!("`{last}`")).expected(known));
     }
     let Opened { manifest, scheme, moe, parts, .. } = Opened::new(manifest, request)?;
-    let (kv, indivisible) = (manifest.default_kv()?, manifest.quant.as_ref());
+    let (kv, indivisible) = (kv::form(request, &manifest)?, manifest.quant.as_ref());
     let choices = Choices { scheme, moe, kv, indivisible, prove: request.verify_passes, stop_after: Some(last) };
     let mut text = String::new();
     for (name, mut module) in parts.assets {

@@ -6,6 +6,7 @@ mod page;
 mod prompt;
 
 use super::blueprint::{Parts, asset_path};
+use super::kv::{self, CacheNames};
 use super::manifest::GlmOcrSettings;
 use super::tokenizer_files::{self, TOKENIZER, TokenizerFiles};
 use super::{ExportRequest, Manifest, context, stop_tokens};
@@ -39,6 +40,7 @@ struct Settings<'r> {
     context: usize,
     stop: Vec<StopToken>,
     tokenizer: TokenizerFiles,
+    kv: KvForm,
 }
 
 /// A grid, and what belongs to it.
@@ -100,9 +102,10 @@ impl<'r> Settings<'r> {
         let (placeholder, vocabulary) = (text.image.placeholder, text.vocabulary as u32);
         let fill = |grid| Slots { placeholder, vocabulary, grid }.fill(&ids);
         let pages = pages(grids, forms, &fill).at(|| format!("{}: {}", checkpoint.location(), prompt.origin))?;
+        let kv = kv::form(request, manifest)?;
         let stop = stop_tokens::read(checkpoint, &["text_config"], text.vocabulary)?;
         let tokenizer = tokenizer_files::read(checkpoint, &tokenizer, &stop)?;
-        Ok(Self { manifest, own, text, vision, processor, prompt, forms, pages, context, stop, tokenizer })
+        Ok(Self { manifest, own, text, vision, processor, prompt, forms, pages, context, stop, tokenizer, kv })
     }
 
     fn vision_module(&self, element: ElementType, loader: &mut Loader<'_>) -> Result<Module> {
@@ -147,7 +150,7 @@ impl<'r> Settings<'r> {
                 head_dim: self.text.head_width,
             },
             sliding_window: None,
-            kv_form: KvForm::Dynamic.to_string(),
+            kv: kv::recipe(self.kv, CACHE_NAMES),
             tokenizer: TOKENIZER.to_owned(),
             contract: Contract::Slots(self.contract()),
             notes,
@@ -182,7 +185,7 @@ impl<'r> Settings<'r> {
         PageRecipe { patch, frames, merge, pixels, mean, std, fill: self.own.fill }
     }
 
-    /// Both are chosen with each call, up to what the cache holds.
+    /// What is chosen with each call, up to what the cache holds.
     fn symbols(&self) -> Vec<SymbolRecipe> {
         use glm_text::names::{INPUT_IDS, QUERY};
         use kv_names::{POSITION_IDS, TOTAL};
@@ -194,7 +197,8 @@ impl<'r> Settings<'r> {
             max: self.context,
         };
         let query = self.forms.has_dynamic().then(|| symbol(QUERY, INPUT_IDS));
-        query.into_iter().chain([symbol(TOTAL, POSITION_IDS)]).collect()
+        let total = (self.kv == KvForm::Dynamic).then(|| symbol(TOTAL, POSITION_IDS));
+        query.into_iter().chain(total).collect()
     }
 }
 
@@ -254,17 +258,20 @@ fn check_grids(grids: &[Grid], ids: usize, context: usize) -> Result<()> {
     Ok(())
 }
 
+const CACHE_NAMES: CacheNames = CacheNames {
+    position: glm_text::names::POSITION,
+    keys: glm_text::names::KEY_CACHE,
+    values: glm_text::names::VALUE_CACHE,
+};
+
 fn decoder_asset() -> IdsAsset {
     use glm_text::names;
     IdsAsset {
         asset: asset_path("decoder"),
         input_ids: names::INPUT_IDS.to_owned(),
-        position_ids: kv_names::POSITION_IDS.to_owned(),
         image_embeds: names::IMAGE_EMBEDS.to_owned(),
         rope_shift_start: names::ROPE_SHIFT_START.to_owned(),
         rope_shift_amount: names::ROPE_SHIFT_AMOUNT.to_owned(),
-        key_cache: names::KEY_CACHE.to_owned(),
-        value_cache: names::VALUE_CACHE.to_owned(),
         logits: names::LOGITS.to_owned(),
     }
 }

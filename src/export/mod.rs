@@ -9,6 +9,7 @@ mod chat_template;
 mod context;
 mod end_of_turn;
 mod glm_ocr;
+mod kv;
 mod manifest;
 mod pipeline;
 mod plan;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::{Family, Manifest};
 use crate::grid::Grid;
 use crate::host::recipe::Variant;
+use crate::passes::KvForm;
 use crate::quant::Scheme;
 use crate::{ElementType, Error, Result};
 
@@ -63,6 +64,8 @@ pub struct ExportRequest {
     pub scheme: Option<Scheme>,
     /// How routed experts run; for models that have some.
     pub moe: Option<MoeForm>,
+    /// How the decoder keeps its key/value cache.
+    pub kv: Option<KvForm>,
     /// Element type of activations.
     pub precision: Precision,
     /// Side of the page image in pixels; for models that take a square one.
@@ -94,6 +97,7 @@ impl ExportRequest {
             ignore_index: false,
             scheme: None,
             moe: None,
+            kv: None,
             precision: Precision::F16,
             image_size: None,
             grids: Vec::new(),

@@ -95,8 +95,7 @@ fn write(
     progress.begin("check", 0);
     read_back(&folder, blueprint).map_err(|e| e.hint("this is a fault of aimodel: please report it"))?;
     progress.end();
-    let lost = lost.iter().map(|(weight, count)| format!("{weight}: {}", flushed_remark(*count)));
-    let warnings = blueprint.notes.iter().chain(staging.warnings()).cloned().chain(lost).collect();
+    let warnings = blueprint.notes.iter().chain(staging.warnings()).cloned().chain(lost_warnings(&lost)).collect();
     let output = staging.publish(cancel)?;
     Ok(ExportReport { output, assets, warnings })
 }
@@ -113,6 +112,21 @@ fn lost_by_name(asset: &AssetPlan, flushed: &Flushed) -> Lost {
     let lost = resources.filter_map(|(resource, id)| Some((&resource.key, *flushed.get(id)?)));
     lost.map(|(key, count)| (format!("{}/{key}", asset.name), count)).collect()
 }
+
+/// One sentence a weight, and one for all that are too many to list.
+fn lost_warnings(lost: &Lost) -> Vec<String> {
+    let (shown, rest) = lost.split_at(lost.len().min(LISTED));
+    let sentence = |(weight, count): &(String, u64)| format!("{weight}: {}", flushed_remark(*count));
+    let mut warnings: Vec<String> = shown.iter().map(sentence).collect();
+    if !rest.is_empty() {
+        let remark = flushed_remark(rest.iter().map(|(_, count)| count).sum());
+        warnings.push(format!("{} more weights: {remark}; {LEDGER} lists them all", rest.len()));
+    }
+    warnings
+}
+
+/// Weights that are listed one by one.
+const LISTED: usize = 5;
 
 fn flushed_remark(count: u64) -> String {
     format!("{count} values too small for half precision became zero")
@@ -219,4 +233,21 @@ fn read_back(folder: &Path, blueprint: &Blueprint) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_listed_up_to_a_number_and_summed_beyond() {
+        let lost = |weights: u64| (1..=weights).map(|i| (format!("decoder/w{i}"), i)).collect::<Lost>();
+        assert_eq!(lost_warnings(&lost(0)), [""; 0]);
+        assert_eq!(lost_warnings(&lost(1)), ["decoder/w1: 1 values too small for half precision became zero"]);
+        assert_eq!(lost_warnings(&lost(5)).len(), 5);
+        let warnings = lost_warnings(&lost(7));
+        assert_eq!(warnings.len(), 6);
+        let last = "2 more weights: 13 values too small for half precision became zero; ledger.json lists them all";
+        assert_eq!(warnings[5], last);
+    }
 }

@@ -6,8 +6,9 @@ use crate::{Error, Result};
 
 const FIELD: &str = "eos_token_id";
 
-/// The tokens that config.json and generation_config.json name, in the order in which they first do, each with every
-/// place that names it. `sections` are those of config.json beside its outermost one.
+/// The tokens that config.json and generation_config.json name, in the order in which they first do, each with the first
+/// place in either file that names it. `sections` are those of config.json beside its outermost one, which often repeat
+/// it.
 ///
 /// # Errors
 /// When no token is named, or one that is not below `vocabulary`.
@@ -23,7 +24,7 @@ pub(super) fn read(checkpoint: &Checkpoint, sections: &[&str], vocabulary: usize
         let origin = format!("{file}: {}", field.path());
         for id in ids(&field, vocabulary)? {
             match stop.iter_mut().find(|known| known.id == id) {
-                Some(known) if known.origin.split(", ").any(|other| other == origin) => {}
+                Some(known) if known.origin.split(", ").any(|other| other.starts_with(file)) => {}
                 Some(known) => known.origin += &format!(", {origin}"),
                 None => stop.push(StopToken { id, origin: origin.clone() }),
             }
@@ -71,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn every_token_is_there_once_with_all_that_name_it() {
+    fn every_token_is_there_once_with_the_files_that_name_it() {
         let stop = stop(
             r#"{"eos_token_id": 7, "text_config": {"eos_token_id": [5, 7]}}"#,
             Some(r#"{"eos_token_id": [5, 9, 9]}"#),
         );
         let expected = [
-            (7, "config.json: eos_token_id, config.json: text_config.eos_token_id"),
+            (7, "config.json: eos_token_id"),
             (5, "config.json: text_config.eos_token_id, generation_config.json: eos_token_id"),
             (9, "generation_config.json: eos_token_id"),
         ];

@@ -1,6 +1,7 @@
 //! Unlimited-OCR: which graphs, host tensors and contract its checkpoint gives.
 
 use super::blueprint::{Parts, asset_path};
+use super::kv::{self, CacheNames};
 use super::manifest::{ImageToken, UnlimitedOcrSettings};
 use super::tokenizer_files::{self, TOKENIZER, TokenizerFiles};
 use super::{ExportRequest, Manifest, context, stop_tokens};
@@ -15,6 +16,7 @@ use crate::host::recipe::{
 };
 use crate::host::tokenizer::Tokenizer;
 use crate::models::{Loader, deep_encoder, deepseek_v2};
+use crate::passes::KvForm;
 use crate::weights::{WeightId, Weights};
 use crate::{ElementType, Error, Result};
 
@@ -31,6 +33,7 @@ struct Settings<'r> {
     prompt_ids: Vec<u32>,
     stop: Vec<StopToken>,
     tokenizer: TokenizerFiles,
+    kv: KvForm,
 }
 
 /// The parts of an export.
@@ -112,6 +115,7 @@ impl<'r> Settings<'r> {
             prompt_ids,
             tokenizer: tokenizer_files::read(checkpoint, &tokenizer, &stop)?,
             stop,
+            kv: kv::form(request, manifest)?,
             text,
             vision,
         })
@@ -177,7 +181,7 @@ impl<'r> Settings<'r> {
                 head_dim: self.text.head_width(),
             },
             sliding_window: Some(self.text.window),
-            kv_form: "indexed".to_owned(),
+            kv: kv::recipe(self.kv, CACHE_NAMES),
             tokenizer: TOKENIZER.to_owned(),
             contract: Contract::Embeddings(self.contract(tensors)),
             notes: self.tokenizer.notes.clone(),
@@ -257,6 +261,12 @@ fn vision_asset() -> VisionAsset {
     }
 }
 
+const CACHE_NAMES: CacheNames = CacheNames {
+    position: deepseek_v2::names::POSITION,
+    keys: deepseek_v2::names::KEY_CACHE,
+    values: deepseek_v2::names::VALUE_CACHE,
+};
+
 fn decoder_asset() -> DecoderAsset {
     use deepseek_v2::names;
     DecoderAsset {
@@ -264,9 +274,6 @@ fn decoder_asset() -> DecoderAsset {
         prefill: names::PREFILL.to_owned(),
         decode: names::DECODE.to_owned(),
         inputs_embeds: names::INPUTS_EMBEDS.to_owned(),
-        position: names::POSITION.to_owned(),
-        key_cache: names::KEY_CACHE.to_owned(),
-        value_cache: names::VALUE_CACHE.to_owned(),
         logits: names::LOGITS.to_owned(),
     }
 }

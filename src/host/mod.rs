@@ -7,6 +7,7 @@ pub mod arrange;
 pub mod chat_template;
 pub mod decode;
 pub mod image;
+mod kv;
 pub mod patches;
 pub mod prompt;
 pub mod reader;

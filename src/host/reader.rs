@@ -11,9 +11,11 @@ use std::path::Path;
 use ::image::RgbImage;
 
 use super::decode::{Generator, Next, StopReason};
+use super::kv::Sequence;
 use super::recipe::{Contract, Recipe, Variant};
 use super::tokenizer::Tokenizer;
-use crate::runtime::{HostTensor, Runtime, TensorData};
+use crate::error::At;
+use crate::runtime::{HostTensor, Runtime};
 use crate::{Error, Result};
 
 pub use embeddings::EmbeddingsHost;
@@ -68,10 +70,7 @@ impl Seen {
     /// The elements of the visual tokens, row-major.
     #[must_use]
     pub fn values(&self) -> &[f32] {
-        match self.tokens.data() {
-            TensorData::Floats(values) => values,
-            TensorData::Ints(_) => &[],
-        }
+        self.tokens.as_floats()
     }
 }
 
@@ -161,9 +160,9 @@ pub fn read_page(
     limit: Option<usize>,
     each_token: &dyn Fn(usize) -> Result<()>,
 ) -> Result<Reading> {
-    let mut steps = Steps::new(runtime, host);
-    let seen = steps.see(page)?;
-    let mut logits = steps.prefill(&seen)?;
+    let mut session = Session::new(host);
+    let seen = session.see(runtime, page)?;
+    let mut logits = session.prefill(runtime, &seen)?;
     let mut policy = host.recipe.policy()?;
     policy.max_tokens = limit.unwrap_or(usize::MAX).min(policy.max_tokens);
     let prompt = host.prompts().get(seen.grid).copied().unwrap_or_default();
@@ -172,9 +171,8 @@ pub fn read_page(
         match generator.next(&logits)? {
             Next::Stop(reason) => break reason,
             Next::Token(id) => {
-                let step = generator.output().len();
-                each_token(step)?;
-                logits = steps.decode(&seen, id, step)?;
+                each_token(generator.output().len())?;
+                logits = session.decode(runtime, id)?;
             }
         }
     };
@@ -190,71 +188,90 @@ fn text_ids(ids: &[u32], stop: StopReason) -> &[u32] {
     }
 }
 
-/// The calls that reading a page takes, one by one.
-pub struct Steps<'a> {
-    runtime: &'a mut dyn Runtime,
-    host: &'a HostAssets,
+/// The calls that reading pages takes, one by one, and what lives between them. All are made on one runtime.
+#[derive(Debug)]
+pub struct Session<'h> {
+    host: &'h HostAssets,
+    sequence: Sequence<'h>,
+    page: Option<Seen>,
 }
 
-impl std::fmt::Debug for Steps<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Steps").field("runtime", &self.runtime.name()).finish_non_exhaustive()
-    }
-}
-
-impl<'a> Steps<'a> {
-    /// The calls of `runtime` as the recipe of `host` describes them.
-    pub fn new(runtime: &'a mut dyn Runtime, host: &'a HostAssets) -> Self {
-        Self { runtime, host }
+impl<'h> Session<'h> {
+    /// Of a bundle, as its recipe describes it.
+    #[must_use]
+    pub fn new(host: &'h HostAssets) -> Self {
+        Self { host, sequence: Sequence::new(&host.recipe), page: None }
     }
 
     /// The visual tokens of a page, in the grid that suits it.
     ///
     /// # Errors
     /// When the page cannot be preprocessed or the function fails.
-    pub fn see(&mut self, page: &RgbImage) -> Result<Seen> {
-        let grid = self.host.grid_of(page)?;
-        self.see_in(grid, page)
+    pub fn see(&self, runtime: &mut dyn Runtime, page: &RgbImage) -> Result<Seen> {
+        self.see_in(runtime, self.host.grid_of(page)?, page)
     }
 
     /// The visual tokens of a page in the grid of this number.
     ///
     /// # Errors
     /// When there is no such grid, the page cannot be preprocessed or the function fails.
-    pub fn see_in(&mut self, grid: usize, page: &RgbImage) -> Result<Seen> {
+    pub fn see_in(&self, runtime: &mut dyn Runtime, grid: usize, page: &RgbImage) -> Result<Seen> {
         let tokens = match &self.host.side {
-            Side::Embeddings(side) => side.see(self.runtime, page),
-            Side::Slots(side) => side.see(self.runtime, grid, page),
+            Side::Embeddings(side) => side.see(runtime, page),
+            Side::Slots(side) => side.see(runtime, grid, page),
         };
-        Ok(Seen { grid, tokens: tokens.map_err(|e| e.at("vision"))? })
+        Ok(Seen { grid, tokens: tokens.at(|| "vision")? })
     }
 
-    /// Logits `[vocabulary]` after the prompt, from empty caches.
+    /// Logits `[vocabulary]` after the prompt of a page, from empty caches.
     ///
     /// # Errors
     /// When a function fails.
-    pub fn prefill(&mut self, seen: &Seen) -> Result<Vec<f32>> {
-        let logits = match &self.host.side {
-            Side::Embeddings(side) => side.prefill(self.runtime, seen),
-            Side::Slots(side) => side.prefill(self.runtime, seen),
-        };
-        logits.map_err(|e| e.at("prefill"))
+    pub fn prefill(&mut self, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
+        self.page = None;
+        let logits = self.prompt(runtime, seen).at(|| "prefill")?;
+        self.page = Some(seen.clone());
+        Ok(logits)
     }
 
-    /// Logits `[vocabulary]` after the `step`-th generated token, counted from 1.
+    fn prompt(&mut self, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
+        self.sequence.begin(runtime)?;
+        match &self.host.side {
+            Side::Embeddings(side) => side.prefill(runtime, &mut self.sequence, seen),
+            Side::Slots(side) => side.prefill(runtime, &mut self.sequence, seen),
+        }
+    }
+
+    /// Logits `[vocabulary]` after one more token of the page whose prompt was read.
     ///
     /// # Errors
-    /// When the function fails.
-    pub fn decode(&mut self, seen: &Seen, id: u32, step: usize) -> Result<Vec<f32>> {
+    /// When no prompt was read, the caches are full, or the function fails.
+    pub fn decode(&mut self, runtime: &mut dyn Runtime, id: u32) -> Result<Vec<f32>> {
+        let seen = self.page.as_ref().ok_or_else(|| Error::input("no prompt was read"))?;
+        let prompt = self.host.prompts().get(seen.grid).map_or(0, |prompt| prompt.len());
+        let step = (self.sequence.length() + 1).saturating_sub(prompt);
         let logits = match &self.host.side {
-            Side::Embeddings(side) => side.decode(self.runtime, id, step),
-            Side::Slots(side) => side.decode(self.runtime, seen, id, step),
+            Side::Embeddings(side) => side.decode(runtime, &mut self.sequence, id),
+            Side::Slots(side) => side.decode(runtime, &mut self.sequence, (seen, id)),
         };
-        logits.map_err(|e| e.at(format!("decode step {step}")))
+        logits.at(|| format!("decode step {step}"))
     }
-}
 
-/// A number as functions take ids and positions.
-fn to_i32(what: &str, value: impl TryInto<i32>) -> Result<i32> {
-    value.try_into().map_err(|_| Error::input(format!("the {what} does not fit into 32 bits")))
+    /// The recipe of the bundle.
+    #[must_use]
+    pub const fn recipe(&self) -> &Recipe {
+        &self.host.recipe
+    }
+
+    /// Tokens in the caches.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.sequence.length()
+    }
+
+    /// Keys and values, each `[layers, 1, heads, length, head_dim]`, where the host keeps them.
+    #[must_use]
+    pub fn columns(&self) -> Option<[Vec<f32>; 2]> {
+        self.sequence.columns()
+    }
 }

@@ -5,9 +5,13 @@
 //! ignored, so that a later writer can add some without a new format version.
 
 mod embeddings;
+mod functions;
+pub(in crate::host) mod kv;
 pub(in crate::host) mod slots;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::Range;
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +24,9 @@ pub use embeddings::{
     Arrangement, DecoderAsset, EmbeddingsContract, HostTensors, ImageMode, ImageRecipe, PromptRecipe, VisionAsset,
     VisualRecipe,
 };
+use functions::WholeFunction;
+pub use functions::{FunctionPorts, Port};
+pub use kv::{CacheRows, ChunkFunction, ChunkRecipe, HostCache, KvCaches, KvFeed, KvRecipe};
 pub use slots::{
     DecoderFunctions, EngineRecipe, GridRecipe, IdsAsset, PageRecipe, PatchesAsset, PrefillFunction, SlotsContract,
     SlotsPrompt, SymbolRecipe, Variant,
@@ -47,9 +54,8 @@ pub struct Recipe {
     pub cache: CacheRecipe,
     /// Generated tokens that a generated token sees, itself included; none means all.
     pub sliding_window: Option<usize>,
-    /// How the decoder writes its KV caches: `indexed` at a position that is an input, `dynamic` at one that follows
-    /// from the lengths of the inputs.
-    pub kv_form: String,
+    /// How the decoder keeps its KV caches.
+    pub kv: KvRecipe,
     /// Path of the tokenizer in the bundle.
     pub tokenizer: String,
     /// How a page and tokens are fed.
@@ -123,6 +129,14 @@ pub struct HostTensorFile {
     pub shape: Vec<usize>,
 }
 
+impl CacheRecipe {
+    /// Shape of a cache of some of the layers.
+    #[must_use]
+    pub const fn shape(&self, layers: Range<usize>) -> [usize; 5] {
+        [layers.end.saturating_sub(layers.start), 1, self.heads, self.length, self.head_dim]
+    }
+}
+
 impl Recipe {
     /// The version of the format that is written and read here.
     pub const FORMAT_VERSION: u32 = 1;
@@ -175,6 +189,7 @@ impl Recipe {
             Contract::Embeddings(contract) => contract.check(self)?,
             Contract::Slots(contract) => contract.check(self)?,
         }
+        self.kv.check(self)?;
         self.policy().map(|_| ())
     }
 
@@ -221,15 +236,10 @@ impl Recipe {
         })
     }
 
-    /// The states of the decoder, keys first.
+    /// The states of the decoder, keys first; none where the host keeps the caches.
     #[must_use]
-    pub fn states(&self) -> [State; 2] {
-        let CacheRecipe { layers, heads, length, head_dim } = self.cache;
-        let names = match &self.contract {
-            Contract::Embeddings(contract) => [&contract.decoder.key_cache, &contract.decoder.value_cache],
-            Contract::Slots(contract) => [&contract.decoder.key_cache, &contract.decoder.value_cache],
-        };
-        names.map(|name| State { name: name.clone(), shape: vec![layers, 1, heads, length, head_dim] })
+    pub fn states(&self) -> Vec<State> {
+        self.kv.states(self.cache)
     }
 
     /// Where an asset is in the bundle.
@@ -246,10 +256,68 @@ impl Recipe {
     /// The functions of an asset.
     #[must_use]
     pub fn functions(&self, part: Asset) -> Vec<&str> {
-        match &self.contract {
+        let whole = match &self.contract {
             Contract::Embeddings(contract) => contract.functions(part),
             Contract::Slots(contract) => contract.functions(part),
+        };
+        match part {
+            Asset::Vision => whole,
+            Asset::Decoder => whole.into_iter().flat_map(|name| self.kv.names(name)).collect(),
         }
+    }
+
+    /// What the functions of an asset take and give, in the order of [`functions`](Self::functions).
+    #[must_use]
+    pub fn ports(&self, part: Asset) -> Vec<FunctionPorts> {
+        match (part, &self.contract) {
+            (Asset::Decoder, _) => {
+                self.whole_functions().iter().flat_map(|whole| self.kv.functions(whole, self)).collect()
+            }
+            (Asset::Vision, Contract::Embeddings(contract)) => vec![contract.vision_ports(self)],
+            (Asset::Vision, Contract::Slots(contract)) => contract.vision_ports(self),
+        }
+    }
+
+    /// What each function of the decoder takes and gives, as text, by its name.
+    #[must_use]
+    pub fn decoder_signatures(&self) -> BTreeMap<String, String> {
+        self.ports(Asset::Decoder).into_iter().map(|ports| (ports.name.clone(), ports.to_string())).collect()
+    }
+
+    /// The decoder functions as the contract has them.
+    fn whole_functions(&self) -> Vec<WholeFunction<'_>> {
+        match &self.contract {
+            Contract::Embeddings(contract) => contract.whole_functions(self),
+            Contract::Slots(contract) => contract.whole_functions(self),
+        }
+    }
+
+    /// Bytes that a decode step hands in and out where there are `total` tokens with it; none where no function takes
+    /// one token. What the runtime keeps between calls is not moved.
+    #[must_use]
+    pub fn bytes_per_step(&self, total: usize) -> Option<u64> {
+        let step = self.whole_functions().into_iter().find_map(WholeFunction::of_one_token)?;
+        let calls = self.kv.functions(&step, self);
+        Some(calls.iter().map(|ports| ports.bytes_moved(total)).fold(0, u64::saturating_add))
+    }
+
+    /// Name of the output that scores the next token.
+    #[must_use]
+    pub fn logits(&self) -> &str {
+        match &self.contract {
+            Contract::Embeddings(contract) => &contract.decoder.logits,
+            Contract::Slots(contract) => &contract.decoder.logits,
+        }
+    }
+
+    /// Inputs of an asset, and axes of theirs, whose extents are chosen with each call; all others are fixed.
+    #[must_use]
+    pub fn changing(&self, part: Asset) -> Vec<(&str, usize)> {
+        if part == Asset::Vision {
+            return Vec::new();
+        }
+        let ids = self.contract.slots().and_then(SlotsContract::changing);
+        ids.into_iter().chain(self.kv.growing_input().map(|input| (input, 1))).collect()
     }
 
     /// The tensors the host holds.

@@ -119,6 +119,24 @@ impl HostTensor {
         &self.data
     }
 
+    /// The elements as floats; none where they are integers.
+    #[must_use]
+    pub fn as_floats(&self) -> &[f32] {
+        match &*self.data {
+            TensorData::Floats(values) => values,
+            TensorData::Ints(_) => &[],
+        }
+    }
+
+    /// As [`as_floats`](Self::as_floats), to be changed. Clones keep what they have.
+    #[must_use]
+    pub fn as_floats_mut(&mut self) -> &mut [f32] {
+        match Arc::make_mut(&mut self.data) {
+            TensorData::Floats(values) => values,
+            TensorData::Ints(_) => &mut [],
+        }
+    }
+
     /// Shape and elements.
     #[must_use]
     pub fn into_parts(self) -> (Vec<usize>, TensorData) {
@@ -165,15 +183,23 @@ impl FromIterator<(String, HostTensor)> for Outputs {
 }
 
 impl Outputs {
+    /// Takes the output `name`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn take(&mut self, name: &str) -> Result<HostTensor> {
+        self.0.remove(name).ok_or_else(|| {
+            let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+            Error::check(format!("no output `{name}`")).found(format!("outputs {names:?}"))
+        })
+    }
+
     /// Takes the float output `name`, which must have this shape.
     ///
     /// # Errors
     /// When there is no such output, its shape is another, or it holds integers.
     pub fn take_floats(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let Some(tensor) = self.0.remove(name) else {
-            let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            return Err(Error::check(format!("no output `{name}`")).found(format!("outputs {names:?}")));
-        };
+        let tensor = self.take(name)?;
         let place = || format!("output `{name}`");
         if tensor.shape != shape {
             return Err(Error::check("wrong shape")

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Parts;
 use crate::asset;
-use crate::bundle::{Accounts, Bundle, LEDGER, Language, METADATA, RECIPE};
+use crate::bundle::{Accounts, Bundle, Decoder, LEDGER, Language, METADATA, RECIPE};
 use crate::error::At;
 use crate::host::reader::HostAssets;
 use crate::host::recipe::{HostTensorFile, Recipe, Variant};
@@ -68,7 +68,10 @@ pub(super) fn metadata(bundle: &Bundle, recipe: &Recipe) -> Result<String> {
     let language =
         metadata.language.as_ref().ok_or_else(|| Error::check("the field is missing").at("language").at(place()))?;
     let said = [("source.model_definition".to_owned(), metadata.source.model_definition.clone(), recipe.model.clone())];
+    let decoder = metadata.decoder.as_ref();
+    let decoder = decoder.ok_or_else(|| Error::check("the field is missing").at("decoder").at(place()))?;
     let said = said.into_iter().chain(said_of_assets(bundle, recipe)).chain(said_of_language(language, recipe));
+    let said = said.chain(said_of_decoder(decoder, recipe));
     for (field, found, expected) in said {
         if found != expected {
             let error = Error::check(format!("not what {RECIPE} says")).at(field).at(place());
@@ -111,6 +114,13 @@ fn said_of_language(language: &Language, recipe: &Recipe) -> Vec<Said> {
         said("max_context_length", language.max_context_length.to_string(), recipe.cache.length.to_string()),
         functions("main", Asset::Decoder),
         functions("vision", Asset::Vision),
+    ]
+}
+
+fn said_of_decoder(decoder: &Decoder, recipe: &Recipe) -> Vec<Said> {
+    vec![
+        ("decoder.kv_form".to_owned(), decoder.kv_form.clone(), recipe.kv.form.clone()),
+        ("decoder.host".to_owned(), decoder.host.join("; "), recipe.kv.host.join("; ")),
     ]
 }
 

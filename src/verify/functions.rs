@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::Parts;
-use super::signature::{self, Expected, Ports, Signature};
+use super::signature::{Ports, Signature};
 use crate::asset;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, METADATA, RECIPE};
 use crate::graph::{Function, Module};
-use crate::host::recipe::{Contract, Recipe};
+use crate::host::recipe::{FunctionPorts, Recipe};
 use crate::runtime::Asset;
 use crate::runtime::eval::Modules;
 use crate::{Error, Result};
@@ -42,12 +42,12 @@ pub(super) fn read(bundle: &Bundle, recipe: &Recipe) -> Result<Read> {
 
 /// The functions have the names, shapes and element types that the recipe says.
 pub(super) fn signatures(parts: &Parts<'_>) -> Result<String> {
-    let expected = signature::expected(&parts.recipe)?;
-    for Expected { part, name, signature } in &expected {
-        let found = Signature::of(entry(parts, *part, name)?);
-        if found != *signature {
+    let ports = Asset::ALL.map(|part| parts.recipe.ports(part)).concat();
+    for said in &ports {
+        let (found, expected) = (Signature::of(entry(parts, said.asset, &said.name)?), Signature::from(said));
+        if found != expected {
             let error = Error::check("the function is not the one the recipe speaks of");
-            return Err(at(parts, *part, error, name).found(found).expected(signature));
+            return Err(at(parts, said.asset, error, &said.name).found(found).expected(expected));
         }
     }
     for (part, asset) in &parts.assets {
@@ -57,12 +57,30 @@ pub(super) fn signatures(parts: &Parts<'_>) -> Result<String> {
             return Err(error.at(format!("function `{}`", other.name)).at(asset.file().source().name()));
         }
     }
-    let names: Vec<&str> = expected.iter().map(|expected| expected.name).collect();
+    said_in_metadata(parts)?;
+    let names: Vec<&str> = ports.iter().map(|said| said.name.as_str()).collect();
     Ok(format!("{} as the recipe says", names.join(", ")))
+}
+
+/// The metadata says of each decoder function what the recipe says.
+fn said_in_metadata(parts: &Parts<'_>) -> Result<()> {
+    let said = parts.bundle.metadata().decoder.as_ref().map(|decoder| &decoder.functions);
+    for (name, expected) in parts.recipe.decoder_signatures() {
+        let found = said.and_then(|said| said.get(&name));
+        if found != Some(&expected) {
+            let error = Error::check(format!("not what {RECIPE} says")).at(format!("decoder.functions.{name}"));
+            let error = error.at(parts.bundle.path().join(METADATA).display().to_string());
+            return Err(error.found(found.map_or("nothing", |found| found)).expected(expected));
+        }
+    }
+    Ok(())
 }
 
 /// What one function leaves in the states is what the others find: same names, same types.
 pub(super) fn shared_states(parts: &Parts<'_>) -> Result<String> {
+    if parts.recipe.states().is_empty() {
+        return no_states(parts);
+    }
     let mut first: Option<(&str, Ports)> = None;
     for name in parts.recipe.functions(Asset::Decoder) {
         let states = Signature::of(entry(parts, Asset::Decoder, name)?).states;
@@ -78,16 +96,27 @@ pub(super) fn shared_states(parts: &Parts<'_>) -> Result<String> {
     Ok(first.map_or_else(String::new, |(_, states)| states.to_string()))
 }
 
+/// The host keeps the caches, so that no call may depend on the one before.
+fn no_states(parts: &Parts<'_>) -> Result<String> {
+    for name in parts.recipe.functions(Asset::Decoder) {
+        let states = Signature::of(entry(parts, Asset::Decoder, name)?).states;
+        if !states.is_empty() {
+            let error = Error::check("it has states, although the host keeps the caches");
+            return Err(at(parts, Asset::Decoder, error, name).found(states));
+        }
+    }
+    Ok("none: the host keeps the caches".to_owned())
+}
+
 /// The vocabulary that applications read in the metadata is the width of the logits.
 pub(super) fn vocabulary(parts: &Parts<'_>) -> Result<String> {
     let vocabulary = parts.bundle.metadata().language.as_ref().map_or(0, |language| language.vocab_size);
-    let name_of_logits = match &parts.recipe.contract {
-        Contract::Embeddings(contract) => &contract.decoder.logits,
-        Contract::Slots(contract) => &contract.decoder.logits,
-    };
-    for name in parts.recipe.functions(Asset::Decoder) {
+    let ports = parts.recipe.ports(Asset::Decoder);
+    // Of chunks of layers, the last gives logits.
+    let scores = |said: &&FunctionPorts| said.outputs.iter().any(|output| output.name == parts.recipe.logits());
+    for FunctionPorts { name, .. } in ports.iter().filter(scores) {
         let results = Signature::of(entry(parts, Asset::Decoder, name)?).results;
-        let width = results.get(name_of_logits).and_then(|ty| ty.shape.last()?.fixed());
+        let width = results.get(parts.recipe.logits()).and_then(|ty| ty.shape.last()?.fixed());
         if width != Some(vocabulary) {
             let error = Error::check("the logits are not as wide as the vocabulary of the metadata");
             return Err(at(parts, Asset::Decoder, error, name).found(results).expected(vocabulary));

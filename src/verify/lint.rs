@@ -6,11 +6,9 @@ use std::collections::BTreeSet;
 use super::Parts;
 use crate::aicode::kernel;
 use crate::error::At;
-use crate::host::recipe::Recipe;
 use crate::mlirb::{Attribute, Dim, GraphView, Operation, Program, ScalarType, TensorType, Type, is_decomposable};
 use crate::passes::QuantiseExperts;
 use crate::quant::BLOCK;
-use crate::runtime::Asset;
 use crate::{Error, Result};
 
 /// One rule.
@@ -48,15 +46,10 @@ pub(super) const RULES: &[Rule] = &[
 /// Checks one rule on all programs.
 pub(super) fn run(rule: &Rule, parts: &Parts<'_>) -> Result<String> {
     for (part, asset) in &parts.assets {
-        let changing = changing(&parts.recipe, *part);
+        let changing = parts.recipe.changing(*part);
         check(rule, asset.program(), &changing).at(|| asset.file().source().name())?;
     }
     Ok(rule.kept.to_owned())
-}
-
-fn changing(recipe: &Recipe, part: Asset) -> Vec<(&str, usize)> {
-    let symbols = recipe.contract.slots().filter(|_| part == Asset::Decoder).map(|contract| &contract.symbols);
-    symbols.into_iter().flatten().map(|symbol| (symbol.input.as_str(), symbol.axis)).collect()
 }
 
 pub(super) fn check(rule: &Rule, program: &Program, changing: Changing<'_>) -> Result<()> {

@@ -4,6 +4,7 @@
 //! programs are, rules that runtimes are known to need, and at last numbers on a runtime of the caller's choice, side
 //! by side with the reference executor in single precision. Nothing but the bundle is needed: the pages are drawn.
 
+mod caches;
 mod files;
 mod functions;
 mod lint;

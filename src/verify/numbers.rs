@@ -3,14 +3,14 @@
 use ::image::RgbImage;
 use serde::Serialize;
 
+use super::caches::Caches;
 use super::log::Log;
 use super::pages;
 use crate::error::At;
-use crate::eval::{StepComparison, Tensor, compare_steps};
-use crate::host::reader::{HostAssets, Seen, Steps};
-use crate::host::recipe::CacheRecipe;
+use crate::eval::{StepComparison, compare_steps};
+use crate::host::reader::{HostAssets, Seen, Session};
+use crate::runtime::Runtime;
 use crate::runtime::eval::Eval;
-use crate::runtime::{Asset, Runtime};
 use crate::{Error, Result};
 
 /// Least cosine of the logits of a step to those of the reference.
@@ -22,9 +22,6 @@ pub const SMALL_MARGIN: f32 = 0.125;
 
 /// Two pages give the same when no value differs by more than this part of the largest.
 const SAME: f32 = 1e-3;
-
-/// The forms of the caches whose rows are in the order of the positions.
-const IN_ORDER: [&str; 2] = ["indexed", "dynamic"];
 
 /// How a runtime compares with the reference, after the prompt and after each decode step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -72,53 +69,57 @@ impl<'h> Exam<'h> {
     /// Runs the drawn page on the reference executor, each token its own choice, and looks at the caches on the way.
     /// One answer for each grid, of which the first goes on after the prompt.
     pub(super) fn reference(&self, eval: &mut Eval<'_>, log: &mut Log<'_>) -> Result<Vec<Answers>> {
-        let mut first =
-            log.make("reference", || Ok((self.prompt(eval, FIRST)?, "the prompt in single precision".to_owned())))?;
+        let mut session = Session::new(self.host);
+        let mut first = log.make("reference", || {
+            Ok((prompt(&mut session, eval, FIRST)?, "the prompt in single precision".to_owned()))
+        })?;
         let rows = self.rows_of_prompt(FIRST);
-        let after_prompt = Caches::of(eval, self.host)?;
+        let after_prompt = Caches::of(eval, &session)?;
         log.check("states-prefill", || after_prompt.check_prefill(rows))?;
         log.check("reference-decode", || {
-            for step in 1..=self.steps {
+            for _ in 0..self.steps {
                 let id = first_largest(last_row(&first.logits, self.vocabulary()));
                 first.tokens.push(id);
-                first.logits.extend(self.decode(eval, &first.seen, id, step)?);
+                first.logits.extend(decode(&mut session, eval, id)?);
             }
             Ok(format!("{} steps of its own choice: {:?}", self.steps, first.tokens))
         })?;
-        let after_steps = Caches::of(eval, self.host)?;
+        let after_steps = Caches::of(eval, &session)?;
         log.check("states-decode", || after_steps.check_decode(&after_prompt, rows, self.steps))?;
         let mut answers = vec![first];
         self.in_other_grids("reference-grids", log, |grid| {
-            answers.push(self.prompt(eval, grid)?);
-            Caches::of(eval, self.host)?.check_prefill(self.rows_of_prompt(grid))
+            answers.push(prompt(&mut session, eval, grid)?);
+            Caches::of(eval, &session)?.check_prefill(self.rows_of_prompt(grid))
         })?;
         Ok(answers)
     }
 
     /// Runs both pages on `runtime`, fed with the reference's tokens, and compares.
     pub(super) fn candidate(&self, runtime: &mut dyn Runtime, reference: &[Answers], log: &mut Log<'_>) -> Result<()> {
+        let mut session = Session::new(self.host);
         let (drawn, blank) = log.make("vision", || {
-            let drawn = self.see(runtime, FIRST, &pages::drawn())?;
-            let blank = self.see(runtime, FIRST, &pages::blank())?;
+            let drawn = see(&session, runtime, FIRST, &pages::drawn())?;
+            let blank = see(&session, runtime, FIRST, &pages::blank())?;
             let difference = differ("visual tokens", drawn.values(), blank.values())?;
             Ok(((drawn, blank), format!("finite; drawn and blank page differ by {difference:.3}")))
         })?;
         let logits = log.make("prefill", || {
-            let (blank, drawn) = (self.prefill(runtime, &blank)?, self.prefill(runtime, &drawn)?);
+            let blank = prefill(&mut session, runtime, &blank)?;
+            let drawn = prefill(&mut session, runtime, &drawn)?;
             let difference = differ("logits", &drawn, &blank)?;
             Ok((drawn, format!("finite; drawn and blank page differ by {difference:.3}")))
         })?;
         let tokens = reference.first().map_or_else(Vec::new, |answers| answers.tokens.clone());
         let mut first = Answers { seen: drawn, logits, tokens };
         log.check("decode", || {
-            for (step, &id) in (1..).zip(&first.tokens) {
-                first.logits.extend(self.decode(runtime, &first.seen, id, step)?);
+            for &id in &first.tokens {
+                first.logits.extend(decode(&mut session, runtime, id)?);
             }
             Ok(format!("finite; {} steps with the reference's tokens", self.steps))
         })?;
         let mut answers = vec![first];
         self.in_other_grids("grids", log, |grid| {
-            answers.push(self.prompt(runtime, grid)?);
+            answers.push(prompt(&mut session, runtime, grid)?);
             Ok("finite".to_owned())
         })?;
         let agreement = log.make("agreement", || self.compare(runtime.name(), reference, &answers))?;
@@ -142,31 +143,6 @@ impl<'h> Exam<'h> {
                 others.map(|grid| Ok(format!("{}: {}", self.grid_name(grid), work(grid).at(|| self.grid_name(grid))?)));
             Ok(said.collect::<Result<Vec<_>>>()?.join("; "))
         })
-    }
-
-    /// The drawn page, as far as the prompt.
-    fn prompt(&self, runtime: &mut dyn Runtime, grid: usize) -> Result<Answers> {
-        let seen = self.see(runtime, grid, &pages::drawn())?;
-        let logits = self.prefill(runtime, &seen)?;
-        Ok(Answers { seen, logits, tokens: Vec::new() })
-    }
-
-    fn see(&self, runtime: &mut dyn Runtime, grid: usize, page: &RgbImage) -> Result<Seen> {
-        let seen = Steps::new(runtime, self.host).see_in(grid, page)?;
-        finite("visual tokens", seen.values())?;
-        Ok(seen)
-    }
-
-    fn prefill(&self, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
-        let logits = Steps::new(runtime, self.host).prefill(seen)?;
-        finite("logits", &logits)?;
-        Ok(logits)
-    }
-
-    fn decode(&self, runtime: &mut dyn Runtime, seen: &Seen, id: u32, step: usize) -> Result<Vec<f32>> {
-        let logits = Steps::new(runtime, self.host).decode(seen, id, step)?;
-        finite("logits", &logits)?;
-        Ok(logits)
     }
 
     fn compare(&self, runtime: &str, reference: &[Answers], candidate: &[Answers]) -> Result<(Agreement, String)> {
@@ -217,6 +193,31 @@ impl Agreement {
         self.largest_difference = logits.iter().fold(self.largest_difference, |most, row| row.max_difference.max(most));
         self.near_ties += logits.iter().filter(|row| row.is_flip()).count();
     }
+}
+
+/// The drawn page, as far as the prompt.
+fn prompt(session: &mut Session<'_>, runtime: &mut dyn Runtime, grid: usize) -> Result<Answers> {
+    let seen = see(session, runtime, grid, &pages::drawn())?;
+    let logits = prefill(session, runtime, &seen)?;
+    Ok(Answers { seen, logits, tokens: Vec::new() })
+}
+
+fn see(session: &Session<'_>, runtime: &mut dyn Runtime, grid: usize, page: &RgbImage) -> Result<Seen> {
+    let seen = session.see_in(runtime, grid, page)?;
+    finite("visual tokens", seen.values())?;
+    Ok(seen)
+}
+
+fn prefill(session: &mut Session<'_>, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
+    let logits = session.prefill(runtime, seen)?;
+    finite("logits", &logits)?;
+    Ok(logits)
+}
+
+fn decode(session: &mut Session<'_>, runtime: &mut dyn Runtime, id: u32) -> Result<Vec<f32>> {
+    let logits = session.decode(runtime, id)?;
+    finite("logits", &logits)?;
+    Ok(logits)
 }
 
 fn place(step: usize) -> String {
@@ -277,100 +278,9 @@ fn first_largest(logits: &[f32]) -> u32 {
     (0..).zip(logits).fold(start, |best, (id, &logit)| if logit > best.1 { (id, logit) } else { best }).0
 }
 
-/// The caches at one moment; none where the rows are not those of the positions.
-struct Caches(Vec<Cache>);
-
-/// One cache `[layers, 1, heads, length, head_dim]`.
-struct Cache {
-    name: String,
-    shape: CacheRecipe,
-    values: Vec<f32>,
-}
-
-impl Caches {
-    fn of(eval: &Eval<'_>, host: &HostAssets) -> Result<Self> {
-        let recipe = host.recipe();
-        if !IN_ORDER.contains(&recipe.kv_form.as_str()) {
-            return Ok(Self(Vec::new()));
-        }
-        let held = eval.states(Asset::Decoder);
-        let cache = |state: crate::runtime::State| {
-            let tensor: Option<&Tensor> = held.and_then(|held| held.get(&state.name));
-            let tensor = tensor.ok_or_else(|| Error::check("the state is gone").at(format!("`{}`", state.name)))?;
-            Ok(Cache { name: state.name, shape: recipe.cache, values: tensor.to_floats()? })
-        };
-        recipe.states().into_iter().map(cache).collect::<Result<_>>().map(Self)
-    }
-
-    /// After the prompt its rows are written, and no others.
-    fn check_prefill(&self, prompt: usize) -> Result<String> {
-        for cache in &self.0 {
-            cache.expect_written(0..prompt)?;
-            cache.expect(prompt..cache.shape.length, |_, value| value == 0.0)?;
-        }
-        Ok(self.said(format!("rows 0 to {} are written, no others", prompt.saturating_sub(1))))
-    }
-
-    /// Each step writes the row of its position, and no others.
-    fn check_decode(&self, before: &Self, prompt: usize, steps: usize) -> Result<String> {
-        let end = prompt.saturating_add(steps);
-        for (cache, before) in self.0.iter().zip(&before.0) {
-            cache.expect_written(prompt..end)?;
-            let unchanged = |index: usize, value: f32| before.values.get(index).is_some_and(|&old| same(old, value));
-            cache.expect(0..prompt, unchanged)?;
-            cache.expect(end..cache.shape.length, unchanged)?;
-        }
-        Ok(self.said(format!("rows {prompt} to {} are written, no others", end.saturating_sub(1))))
-    }
-
-    fn said(&self, detail: String) -> String {
-        if self.0.is_empty() { "the form of the caches is not looked into".to_owned() } else { detail }
-    }
-}
-
-fn same(a: f32, b: f32) -> bool {
-    a.to_bits() == b.to_bits()
-}
-
-impl Cache {
-    /// Every value in these rows, of each layer and head, is as it should be.
-    fn expect(&self, rows: std::ops::Range<usize>, holds: impl Fn(usize, f32) -> bool) -> Result<()> {
-        let CacheRecipe { length, head_dim, .. } = self.shape;
-        for (index, &value) in self.values.iter().enumerate() {
-            let row = index / head_dim % length;
-            if rows.contains(&row) && !holds(index, value) {
-                return Err(Error::check("a row is written that is none of the call's")
-                    .at(format!("element {index}, row {row}"))
-                    .at(format!("state `{}`", self.name))
-                    .found(value));
-            }
-        }
-        Ok(())
-    }
-
-    /// Each of these rows has something in it, in each layer and head.
-    fn expect_written(&self, rows: std::ops::Range<usize>) -> Result<()> {
-        let CacheRecipe { length, head_dim, .. } = self.shape;
-        let written = |row: &[f32]| row.iter().any(|value| *value != 0.0);
-        let all = self.values.chunks(head_dim).enumerate().map(|(index, values)| (index % length, values));
-        let mut empty = all.filter(|(row, values)| rows.contains(row) && !written(values));
-        match empty.next() {
-            Some((row, _)) => {
-                Err(Error::check("a row was not written").at(format!("row {row}")).at(format!("state `{}`", self.name)))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cache(rows: &[f32]) -> Cache {
-        let shape = CacheRecipe { layers: 1, heads: 2, length: rows.len(), head_dim: 1 };
-        Cache { name: "keys".to_owned(), shape, values: rows.repeat(2) }
-    }
 
     fn row(reference: &[f32], candidate: &[f32]) -> StepComparison {
         compare_steps(reference, candidate, reference.len()).unwrap()[0]
@@ -409,20 +319,5 @@ mod tests {
         assert_eq!(differ("logits", &[0.0, -4.0], &[0.0, -3.0]).unwrap(), 0.25);
         differ("logits", &[0.0, 4.0], &[0.001, 4.001]).unwrap_err();
         differ("logits", &[0.0], &[0.0]).unwrap_err();
-    }
-
-    #[test]
-    fn rows_outside_the_window_are_looked_at() {
-        let caches = |rows: &[f32]| Caches(vec![cache(rows)]);
-        let before = caches(&[1.0, 2.0, 0.0, 0.0]);
-        before.check_prefill(2).unwrap();
-        assert!(
-            before.check_prefill(3).unwrap_err().to_string().ends_with("state `keys`: row 2: a row was not written")
-        );
-        assert!(before.check_prefill(1).unwrap_err().to_string().contains("row 1: a row is written"));
-        caches(&[1.0, 2.0, 3.0, 0.0]).check_decode(&before, 2, 1).unwrap();
-        caches(&[1.0, 2.5, 3.0, 0.0]).check_decode(&before, 2, 1).unwrap_err();
-        caches(&[1.0, 2.0, 3.0, 4.0]).check_decode(&before, 2, 1).unwrap_err();
-        caches(&[1.0, 2.0, 0.0, 0.0]).check_decode(&before, 2, 1).unwrap_err();
     }
 }

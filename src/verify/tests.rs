@@ -13,6 +13,7 @@ use crate::error::ErrorClass;
 use crate::export::{CheckpointChoice, Destination, ExportRequest, MoeForm, Precision, Surroundings, export};
 use crate::mlirb::build::{GraphBuilder, Input, NewOperation, ProgramBuilder};
 use crate::mlirb::{Attribute, Dim, Program, TensorType, Type};
+use crate::passes::KvForm;
 use crate::progress::Silent;
 use crate::quant::Scheme;
 
@@ -112,7 +113,11 @@ fn whole_bundles_of_every_form_pass() {
 
 /// A page in two grids, by functions of every form.
 fn slots() -> Sample {
-    Sample::of(ExportRequest {
+    Sample::of(slots_request())
+}
+
+fn slots_request() -> ExportRequest {
+    ExportRequest {
         checkpoint: CheckpointChoice::BuiltIn,
         scheme: Some(Scheme::Fp16),
         max_context: Some(64),
@@ -121,7 +126,7 @@ fn slots() -> Sample {
         prefill_chunk: Some(8),
         threads: 1,
         ..ExportRequest::new("glm-ocr")
-    })
+    }
 }
 
 #[test]
@@ -140,6 +145,59 @@ fn every_form_of_functions_over_slots_passes_in_every_grid() {
     }
     assert_eq!(references.len(), 3);
     assert!(references.iter().all(|check| *check == references[0]), "all forms choose the same: {references:?}");
+}
+
+/// What the checks say of a bundle in each of these forms of the caches; all of them pass.
+fn verdicts(request: &ExportRequest, forms: &[KvForm]) -> Vec<Report> {
+    let verdict = |form: &KvForm| {
+        let verdict = Sample::of(ExportRequest { kv: Some(*form), ..request.clone() }).verdict();
+        assert!(verdict.failure.is_none() && verdict.report.passed, "{form}: {}", verdict.report);
+        verdict.report
+    };
+    forms.iter().map(verdict).collect()
+}
+
+/// The detail of a check.
+fn detail<'r>(report: &'r Report, name: &str) -> &'r str {
+    report.checks.iter().find(|check| check.name == name).map_or("", |check| &check.detail)
+}
+
+#[test]
+fn bundles_of_every_form_of_caches_pass_and_say_the_same() {
+    let native = ExportRequest { moe: Some(MoeForm::Native), ..request() };
+    let single = ExportRequest { scheme: Some(Scheme::Fp16), precision: Precision::F32, ..native };
+    let reports = verdicts(&single, &KvForm::ALL);
+    for (form, report) in KvForm::ALL.iter().zip(&reports) {
+        for check in ["states-prefill", "states-decode", "reference-decode"] {
+            assert_eq!(detail(report, check), detail(&reports[0], check), "{form}");
+        }
+        let states = detail(report, "shared-states");
+        let expected = if *form == KvForm::Host { "none: the host keeps the caches" } else { "keyCache: f32[3," };
+        assert!(states.starts_with(expected), "{form}: {states}");
+    }
+}
+
+#[test]
+fn bundles_over_slots_of_every_form_of_caches_pass_and_say_the_same() {
+    let functions = vec![Variant::Step, Variant::Prefill];
+    let reports = verdicts(&ExportRequest { functions, ..slots_request() }, &KvForm::ALL);
+    for (form, report) in KvForm::ALL.iter().zip(&reports) {
+        for check in ["states-prefill", "states-decode", "reference-decode"] {
+            assert_eq!(detail(report, check), detail(&reports[0], check), "{form}");
+        }
+    }
+}
+
+#[test]
+fn caches_that_are_not_as_the_recipe_says_are_found() {
+    let at_the_end = Sample::native();
+    at_the_end.set("assets/recipe.json", "/kv/caches/states/rows", json!("at-the-end"));
+    let (check, sentence) = at_the_end.finding();
+    assert_eq!(check, "states-prefill");
+    assert!(sentence.ends_with("a row was not written"), "{sentence}");
+    let host = Sample::of(ExportRequest { kv: Some(KvForm::Host), moe: Some(MoeForm::Native), ..request() });
+    host.set("assets/recipe.json", "/kv/caches/host/keys/past", json!("past"));
+    assert_eq!(host.finding().0, "signatures");
 }
 
 #[test]
@@ -223,11 +281,12 @@ fn a_recipe_that_speaks_of_other_functions_is_found() {
     let recipe = "assets/recipe.json";
     for (from, to, check, part) in [
         ("\"logits\": \"logits\"", "\"logits\": \"scores\"", "signatures", "expected (inputs_embeds: "),
+        ("\"input\": \"pos\"", "\"input\": \"at\"", "signatures", "function `decode`: the function is not the one"),
         (
-            "\"position\": \"pos\"",
-            "\"position\": \"at\"",
-            "signatures",
-            "function `decode`: the function is not the one",
+            "\"form\": \"indexed\"",
+            "\"form\": \"shift\"",
+            "metadata",
+            "decoder.kv_form: not what assets/recipe.json says",
         ),
         ("\"layers\": 3", "\"layers\": 4", "signatures", "keyCache: f16[4,1,6,24,32]"),
         ("\"side\": 64", "\"side\": 128", "signatures", "image: f16[1,3,128,128]"),
@@ -247,6 +306,18 @@ fn a_recipe_that_speaks_of_other_functions_is_found() {
         assert_eq!(found, check, "{from}: {sentence}");
         assert!(sentence.contains(part), "{sentence}");
     }
+}
+
+#[test]
+fn metadata_that_says_something_else_of_a_function_is_found() {
+    let sample = Sample::native();
+    sample.edit("metadata.json", "pos: si32[1]", "pos: si32[2]");
+    let (check, sentence) = sample.finding();
+    assert_eq!(check, "signatures");
+    assert!(
+        sentence.starts_with("metadata.json: decoder.functions.decode: not what assets/recipe.json says"),
+        "{sentence}"
+    );
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use ::image::RgbImage;
 
-use super::{Seen, stored, to_i32};
+use super::{Seen, stored};
 use crate::host::arrange::{self, EmbeddingTable, Marks, StoredEmbeddings};
+use crate::host::kv::{Feed, Sequence, Start};
 use crate::host::prompt::Prompt;
 use crate::host::recipe::{EmbeddingsContract, Recipe};
 use crate::host::tokenizer::Tokenizer;
-use crate::runtime::{Asset, Call, HostTensor, Runtime, State};
+use crate::runtime::{Asset, Call, HostTensor, Runtime};
 use crate::{Error, Result};
 
 /// The host's side of the contract.
@@ -18,7 +19,6 @@ pub struct EmbeddingsHost {
     contract: EmbeddingsContract,
     hidden: usize,
     vocabulary: usize,
-    states: [State; 2],
     table: Box<dyn EmbeddingTable>,
     marks: Marks,
     prompt: Vec<u32>,
@@ -42,7 +42,6 @@ impl EmbeddingsHost {
             contract: contract.clone(),
             hidden: recipe.hidden_size,
             vocabulary: recipe.vocab_size,
-            states: recipe.states(),
             table: Box::new(table),
             marks: Marks::new(newline, separator)?,
             prompt,
@@ -98,27 +97,27 @@ impl EmbeddingsHost {
         HostTensor::floats(shape.to_vec(), tokens)
     }
 
-    pub(super) fn prefill(&self, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
-        runtime.reset_states(Asset::Decoder, &self.states)?;
+    pub(super) fn prefill(
+        &self,
+        runtime: &mut dyn Runtime,
+        sequence: &mut Sequence<'_>,
+        seen: &Seen,
+    ) -> Result<Vec<f32>> {
         let decoder = &self.contract.decoder;
-        let embeds = self.prefill_embeds(seen.values())?;
-        self.logits(runtime, &decoder.prefill, vec![(decoder.inputs_embeds.as_str(), embeds)])
+        let inputs = vec![(decoder.inputs_embeds.as_str(), self.prefill_embeds(seen.values())?)];
+        let feed = Feed { function: &decoder.prefill, inputs, tokens: self.prompt.len(), start: Start::AtZero };
+        self.logits(runtime, sequence, feed)
     }
 
-    pub(super) fn decode(&self, runtime: &mut dyn Runtime, id: u32, step: usize) -> Result<Vec<f32>> {
+    pub(super) fn decode(&self, runtime: &mut dyn Runtime, sequence: &mut Sequence<'_>, id: u32) -> Result<Vec<f32>> {
         let decoder = &self.contract.decoder;
-        let position = to_i32("position", self.prompt.len() + step - 1)?;
-        let inputs = vec![
-            (decoder.inputs_embeds.as_str(), self.token_embeds(id)?),
-            (decoder.position.as_str(), HostTensor::ints(vec![1], vec![position])?),
-        ];
-        self.logits(runtime, &decoder.decode, inputs)
+        let inputs = vec![(decoder.inputs_embeds.as_str(), self.token_embeds(id)?)];
+        self.logits(runtime, sequence, Feed { function: &decoder.decode, inputs, tokens: 1, start: Start::Behind })
     }
 
-    fn logits(&self, runtime: &mut dyn Runtime, function: &str, inputs: Vec<(&str, HostTensor)>) -> Result<Vec<f32>> {
-        let states = self.states.iter().map(|state| state.name.as_str()).collect();
-        let call = Call { asset: Asset::Decoder, function, inputs, states };
-        runtime.run(&call)?.take_floats(&self.contract.decoder.logits, &[1, 1, self.vocabulary])
+    fn logits(&self, runtime: &mut dyn Runtime, sequence: &mut Sequence<'_>, feed: Feed<'_>) -> Result<Vec<f32>> {
+        let mut outputs = sequence.feed(runtime, feed)?;
+        outputs.take_floats(&self.contract.decoder.logits, &[1, 1, self.vocabulary])
     }
 }
 

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use ::image::RgbImage;
 
-use super::{Seen, stored, to_i32};
+use super::{Seen, stored};
 use crate::error::At;
 use crate::grid::Grid;
 use crate::host::image::{self, Fit};
+use crate::host::kv::{Feed, Sequence, Start};
 use crate::host::recipe::{DecoderFunctions, GridRecipe, Recipe, SlotsContract, Variant};
 use crate::host::slots::Slots;
 use crate::host::tokenizer::Tokenizer;
-use crate::runtime::{Asset, Call, HostTensor, Runtime, State};
+use crate::runtime::{Asset, Call, HostTensor, Runtime};
 use crate::{Error, Result};
 
 /// The variants, the quickest first.
@@ -23,7 +24,6 @@ pub(super) struct SlotsHost {
     contract: SlotsContract,
     hidden: usize,
     vocabulary: usize,
-    states: [State; 2],
     grids: Vec<Laid>,
     variant: Variant,
 }
@@ -64,7 +64,6 @@ impl SlotsHost {
             contract: contract.clone(),
             hidden: recipe.hidden_size,
             vocabulary: recipe.vocab_size,
-            states: recipe.states(),
             grids,
             variant: variant.ok_or_else(|| Error::input("the decoder has no function that reads a prompt"))?,
         })
@@ -134,25 +133,31 @@ impl SlotsHost {
         processor.patches(&image::fit(page, size, fit)?)
     }
 
-    pub(super) fn prefill(&self, runtime: &mut dyn Runtime, seen: &Seen) -> Result<Vec<f32>> {
-        runtime.reset_states(Asset::Decoder, &self.states)?;
+    pub(super) fn prefill(
+        &self,
+        runtime: &mut dyn Runtime,
+        sequence: &mut Sequence<'_>,
+        seen: &Seen,
+    ) -> Result<Vec<f32>> {
         let laid = self.laid(seen.grid)?;
         let Plan { chunk, chunks, step } = self.plan(laid)?;
         let whole = laid.prompt.chunks_exact(chunk);
         let rest = whole.remainder().chunks(1).map(|ids| (step, ids));
-        let mut read = 0;
         let mut logits = Vec::new();
         for (function, ids) in whole.map(|ids| (chunks, ids)).chain(rest) {
-            read += ids.len();
-            logits = self.logits(runtime, seen, (function, ids), read)?;
+            logits = self.logits(runtime, sequence, self.feed(seen, function, ids)?)?;
         }
         Ok(logits)
     }
 
-    pub(super) fn decode(&self, runtime: &mut dyn Runtime, seen: &Seen, id: u32, step: usize) -> Result<Vec<f32>> {
-        let laid = self.laid(seen.grid)?;
-        let function = self.plan(laid)?.step;
-        self.logits(runtime, seen, (function, &[id]), laid.prompt.len() + step)
+    pub(super) fn decode(
+        &self,
+        runtime: &mut dyn Runtime,
+        sequence: &mut Sequence<'_>,
+        (seen, id): (&Seen, u32),
+    ) -> Result<Vec<f32>> {
+        let function = self.plan(self.laid(seen.grid)?)?.step;
+        self.logits(runtime, sequence, self.feed(seen, function, &[id])?)
     }
 
     fn plan<'r>(&self, laid: &'r Laid) -> Result<Plan<'r>> {
@@ -160,31 +165,33 @@ impl SlotsHost {
         plan.ok_or_else(|| Error::input("the grid does not have these functions").found(self.variant))
     }
 
-    /// The last row of the logits after `ids`, with which there are `total` tokens.
-    fn logits(
-        &self,
-        runtime: &mut dyn Runtime,
-        seen: &Seen,
-        (function, ids): (&str, &[u32]),
-        total: usize,
-    ) -> Result<Vec<f32>> {
+    /// The call of a function with these tokens of a page.
+    fn feed<'f>(&'f self, seen: &Seen, function: &'f str, ids: &[u32]) -> Result<Feed<'f>> {
         let decoder = &self.contract.decoder;
         let shift = self.laid(seen.grid)?.recipe.rope_shift();
-        let tokens = ids.iter().map(|id| to_i32("token", *id)).collect::<Result<_>>()?;
-        let positions = (0..to_i32("position", total)?).collect();
+        let tokens = ids.iter().map(|id| token(*id)).collect::<Result<_>>()?;
         let inputs = vec![
             (decoder.input_ids.as_str(), HostTensor::ints(vec![1, ids.len()], tokens)?),
-            (decoder.position_ids.as_str(), HostTensor::ints(vec![1, total], positions)?),
             (decoder.image_embeds.as_str(), seen.tokens.clone()),
             (decoder.rope_shift_start.as_str(), HostTensor::ints(vec![1], vec![shift.start])?),
             (decoder.rope_shift_amount.as_str(), HostTensor::ints(vec![1], vec![shift.amount])?),
         ];
-        let states = self.states.iter().map(|state| state.name.as_str()).collect();
-        let call = Call { asset: Asset::Decoder, function, inputs, states };
-        let mut rows = runtime.run(&call)?.take_floats(&decoder.logits, &[1, ids.len(), self.vocabulary])?;
+        Ok(Feed { function, inputs, tokens: ids.len(), start: Start::Behind })
+    }
+
+    /// The last row of the logits.
+    fn logits(&self, runtime: &mut dyn Runtime, sequence: &mut Sequence<'_>, feed: Feed<'_>) -> Result<Vec<f32>> {
+        let tokens = feed.tokens;
+        let mut outputs = sequence.feed(runtime, feed)?;
+        let mut rows = outputs.take_floats(&self.contract.decoder.logits, &[1, tokens, self.vocabulary])?;
         let last = rows.len().saturating_sub(self.vocabulary);
         Ok(rows.split_off(last))
     }
+}
+
+/// A token as functions take it.
+fn token(id: u32) -> Result<i32> {
+    i32::try_from(id).map_err(|_| Error::input("the token does not fit into 32 bits").found(id))
 }
 
 impl Laid {

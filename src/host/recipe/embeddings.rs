@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::functions::{FunctionPorts, Port, WholeFunction};
 use super::{HostTensorFile, Recipe, ensure, ensure_deviations, ensure_inside};
 use crate::Result;
 use crate::grid::Grid;
@@ -97,9 +98,9 @@ pub struct VisionAsset {
     pub visual_tokens: String,
 }
 
-/// The decoder asset, two functions over the same states:
-/// `prefill(embeddings [1, prefix, hidden])` and `decode(embeddings [1, 1, hidden], position [1])`,
-/// both `-> logits [1, 1, vocabulary]`.
+/// The decoder asset, two functions over the same caches: `prefill(embeddings [1, prefix, hidden])`, which starts at
+/// position 0, and `decode(embeddings [1, 1, hidden])`, both `-> logits [1, 1, vocabulary]`. What they take and give
+/// besides is a matter of the form of the caches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecoderAsset {
     /// Path of the asset in the bundle.
@@ -110,12 +111,6 @@ pub struct DecoderAsset {
     pub decode: String,
     /// Name of the embeddings input of both.
     pub inputs_embeds: String,
-    /// Name of the position input of `decode`.
-    pub position: String,
-    /// Name of the state of keys.
-    pub key_cache: String,
-    /// Name of the state of values.
-    pub value_cache: String,
     /// Name of the output of both.
     pub logits: String,
 }
@@ -175,6 +170,34 @@ impl EmbeddingsContract {
             Asset::Vision => vec![&self.vision.function],
             Asset::Decoder => vec![&self.decoder.prefill, &self.decoder.decode],
         }
+    }
+
+    /// What the vision function takes and gives.
+    pub(super) fn vision_ports(&self, recipe: &Recipe) -> FunctionPorts {
+        let side = Some(self.image.side as usize);
+        let tokens = Some(self.visual.rows.saturating_mul(self.visual.columns));
+        let port = |name: &str, shape| Port::new(name, recipe.element_type, shape);
+        FunctionPorts {
+            asset: Asset::Vision,
+            name: self.vision.function.clone(),
+            inputs: vec![Port::new(&self.vision.image, recipe.element_type, [Some(1), Some(3), side, side])],
+            states: Vec::new(),
+            outputs: vec![port(&self.vision.visual_tokens, [Some(1), tokens, Some(recipe.hidden_size)])],
+        }
+    }
+
+    /// The decoder functions.
+    pub(super) fn whole_functions(&self, recipe: &Recipe) -> Vec<WholeFunction<'_>> {
+        let port = |name: &str, rows, width| Port::new(name, recipe.element_type, [Some(1), rows, Some(width)]);
+        let function = |(name, tokens, from_zero)| WholeFunction {
+            name,
+            tokens: Some(tokens),
+            from_zero,
+            inputs: vec![port(&self.decoder.inputs_embeds, Some(tokens), recipe.hidden_size)],
+            logits: port(&self.decoder.logits, Some(1), recipe.vocab_size),
+        };
+        let prefill = (self.decoder.prefill.as_str(), self.prompt.prefix_length, true);
+        [prefill, (&self.decoder.decode, 1, false)].map(function).into()
     }
 
     /// The grid of visual tokens.

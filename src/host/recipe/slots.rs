@@ -6,13 +6,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::functions::{FunctionPorts, Port, WholeFunction};
 use super::{HostTensorFile, MAX_EXTENT, Recipe, ensure, ensure_deviations, ensure_inside};
 use crate::grid::Grid;
 use crate::host::image::{MAX_SIDE, Normalisation};
 use crate::host::patches::PageProcessor;
 use crate::host::slots::RopeShift;
 use crate::runtime::Asset;
-use crate::{Error, Result};
+use crate::{ElementType, Error, Result};
 
 /// A page in one of several grids, each with functions of its own; all share weights and states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -126,27 +127,21 @@ pub struct PatchesAsset {
     pub image_embeds: String,
 }
 
-/// The decoder asset: for each grid functions `(input_ids si32 [1, s], position_ids si32 [1, total],
-/// image_embeds [tokens, hidden], rope_shift_start si32 [1], rope_shift_amount si32 [1]) -> logits [1, s, vocabulary]`,
-/// all over the same states. Positions are those of all tokens so far, 0 to total; the last s are of this call.
+/// The decoder asset: for each grid functions `(input_ids si32 [1, s], image_embeds [tokens, hidden],
+/// rope_shift_start si32 [1], rope_shift_amount si32 [1]) -> logits [1, s, vocabulary]`, all over the same caches. What
+/// they take and give besides is a matter of the form of the caches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdsAsset {
     /// Path of the asset in the bundle.
     pub asset: String,
     /// Name of the input of token ids.
     pub input_ids: String,
-    /// Name of the input of positions.
-    pub position_ids: String,
     /// Name of the input of visual tokens.
     pub image_embeds: String,
     /// Name of the input of the position of the first token after the image.
     pub rope_shift_start: String,
     /// Name of the input of what is taken off from there on.
     pub rope_shift_amount: String,
-    /// Name of the state of keys.
-    pub key_cache: String,
-    /// Name of the state of values.
-    pub value_cache: String,
     /// Name of the output.
     pub logits: String,
 }
@@ -224,12 +219,8 @@ impl FromStr for Variant {
 const PLACE: &str = "contract.slots";
 
 impl SlotsContract {
-    /// How the decoder writes its caches: at what the lengths of its inputs differ by.
-    pub const KV_FORM: &str = "dynamic";
-
     /// Checks that the parts agree with each other and with the rest of `recipe`.
     pub(super) fn check(&self, recipe: &Recipe) -> Result<()> {
-        ensure(recipe.kv_form == Self::KV_FORM, "kv_form", &recipe.kv_form, || Self::KV_FORM.to_owned())?;
         self.page.check()?;
         let at = |field: &str| format!("{PLACE}.{field}");
         recipe.check_token(at("prompt.image_token_id"), self.prompt.image_token_id)?;
@@ -240,6 +231,10 @@ impl SlotsContract {
         ensure_inside(at("vision.asset"), &self.vision.asset)?;
         ensure_inside(at("decoder.asset"), &self.decoder.asset)?;
         self.check_grids(recipe)?;
+        let any = self.variants().contains(&Variant::Dynamic);
+        ensure(!any || recipe.kv.takes_any_number(), "kv.feeds", &recipe.kv.form, || {
+            "`position-ids` alone, where a function takes any number of tokens".to_owned()
+        })?;
         self.check_symbols(recipe)?;
         let threshold = self.engine.chunk_threshold;
         ensure(threshold != Some(0), at("engine.chunk_threshold"), 0, || "at least 1".to_owned())
@@ -274,7 +269,7 @@ impl SlotsContract {
 
     /// The functions are called with anything from one token to full caches.
     fn check_symbols(&self, recipe: &Recipe) -> Result<()> {
-        let expected: Vec<(&str, usize)> = self.changing();
+        let expected = recipe.changing(Asset::Decoder);
         let found: Vec<(&str, usize)> =
             self.symbols.iter().map(|symbol| (symbol.input.as_str(), symbol.axis)).collect();
         let said = format!("{found:?}");
@@ -293,16 +288,59 @@ impl SlotsContract {
         Ok(())
     }
 
-    /// Inputs of the decoder, and their axes, whose extents are chosen at run time in at least one function.
-    fn changing(&self) -> Vec<(&str, usize)> {
-        let ids = self.variants().contains(&Variant::Dynamic).then_some((self.decoder.input_ids.as_str(), 1));
-        ids.into_iter().chain([(self.decoder.position_ids.as_str(), 1)]).collect()
+    /// The input of tokens and its axis of them, where a function takes any number.
+    pub(super) fn changing(&self) -> Option<(&str, usize)> {
+        self.variants().contains(&Variant::Dynamic).then_some((self.decoder.input_ids.as_str(), 1))
+    }
+
+    /// What the vision functions take and give.
+    pub(super) fn vision_ports(&self, recipe: &Recipe) -> Vec<FunctionPorts> {
+        let PageRecipe { patch, frames, merge, .. } = self.page;
+        let [patch, frames, merge] = [patch, frames, merge].map(|size| size as usize);
+        let port = |name: &str, rows, width| Port::new(name, recipe.element_type, [Some(rows), Some(width)]);
+        let of_grid = |grid: &GridRecipe| {
+            let tokens = grid.tokens();
+            FunctionPorts {
+                asset: Asset::Vision,
+                name: grid.vision.clone(),
+                inputs: vec![port(&self.vision.patches, tokens * merge * merge, 3 * frames * patch * patch)],
+                states: Vec::new(),
+                outputs: vec![port(&self.vision.image_embeds, tokens, recipe.hidden_size)],
+            }
+        };
+        self.grids.iter().map(of_grid).collect()
+    }
+
+    /// The decoder functions of every grid.
+    pub(super) fn whole_functions(&self, recipe: &Recipe) -> Vec<WholeFunction<'_>> {
+        self.grids.iter().flat_map(|grid| self.functions_of(grid, recipe)).collect()
+    }
+
+    fn functions_of<'r>(&'r self, grid: &'r GridRecipe, recipe: &Recipe) -> Vec<WholeFunction<'r>> {
+        let ids = &self.decoder;
+        let visual = [Some(grid.tokens()), Some(recipe.hidden_size)];
+        let function = |(name, tokens): (&'r String, Option<usize>)| WholeFunction {
+            name,
+            tokens,
+            from_zero: false,
+            inputs: vec![
+                Port::new(&ids.input_ids, ElementType::I32, [Some(1), tokens]),
+                Port::new(&ids.image_embeds, recipe.element_type, visual),
+                Port::new(&ids.rope_shift_start, ElementType::I32, [Some(1)]),
+                Port::new(&ids.rope_shift_amount, ElementType::I32, [Some(1)]),
+            ],
+            logits: Port::new(&ids.logits, recipe.element_type, [Some(1), tokens, Some(recipe.vocab_size)]),
+        };
+        grid.decoder.all().map(function).collect()
     }
 
     pub(super) fn functions(&self, part: Asset) -> Vec<&str> {
         match part {
             Asset::Vision => self.grids.iter().map(|grid| grid.vision.as_str()).collect(),
-            Asset::Decoder => self.grids.iter().flat_map(|grid| grid.decoder.names()).collect(),
+            Asset::Decoder => {
+                let all = self.grids.iter().flat_map(|grid| grid.decoder.all());
+                all.map(|(name, _)| name.as_str()).collect()
+            }
         }
     }
 
@@ -383,6 +421,11 @@ impl GridRecipe {
         RopeShift { start: self.rope_shift_start, amount: self.rope_shift_amount }
     }
 
+    /// Visual tokens.
+    const fn tokens(&self) -> usize {
+        self.rows.saturating_mul(self.columns)
+    }
+
     const fn sides(&self) -> [usize; 2] {
         [self.rows, self.columns]
     }
@@ -401,10 +444,12 @@ impl DecoderFunctions {
         ensure(fits, format_args!("{place}.prefill.tokens"), tokens, || format!("2 to {length}"))
     }
 
-    /// The names of all functions.
-    fn names(&self) -> impl Iterator<Item = &str> {
-        let prefill = self.prefill.as_ref().map(|prefill| &prefill.function);
-        [self.dynamic.as_ref(), self.step.as_ref(), prefill].into_iter().flatten().map(String::as_str)
+    /// The names of all functions, and the tokens they take.
+    fn all(&self) -> impl Iterator<Item = (&String, Option<usize>)> {
+        let dynamic = self.dynamic.as_ref().map(|name| (name, None));
+        let step = self.step.as_ref().map(|name| (name, Some(1)));
+        let prefill = self.prefill.as_ref().map(|prefill| (&prefill.function, Some(prefill.tokens)));
+        [dynamic, step, prefill].into_iter().flatten()
     }
 
     /// The variants these are functions for.

@@ -1,3 +1,4 @@
+use super::kv::tests as kv;
 use super::*;
 use crate::error::ErrorClass;
 
@@ -22,7 +23,7 @@ pub(in crate::host) fn small() -> Recipe {
         },
         cache: CacheRecipe { layers: 3, heads: 2, length: 64, head_dim: 8 },
         sliding_window: Some(32),
-        kv_form: "indexed".to_owned(),
+        kv: kv::indexed(),
         tokenizer: "tokenizer/tokenizer.json".to_owned(),
         contract: Contract::Embeddings(EmbeddingsContract {
             image: ImageRecipe { side: 4, mode: ImageMode::Stretch, fill: [127; 3], mean: [0.5; 3], std: [0.5; 3] },
@@ -44,9 +45,6 @@ pub(in crate::host) fn small() -> Recipe {
                 prefill: "prefill".to_owned(),
                 decode: "decode".to_owned(),
                 inputs_embeds: "inputs_embeds".to_owned(),
-                position: "pos".to_owned(),
-                key_cache: "keyCache".to_owned(),
-                value_cache: "valueCache".to_owned(),
                 logits: "logits".to_owned(),
             },
             host_tensors: HostTensors {
@@ -176,8 +174,7 @@ fn garbage_and_deep_nesting_are_errors() {
 
 #[test]
 fn states_have_the_shape_of_the_caches() {
-    let [keys, values] = small().states();
-    assert_eq!((keys.name.as_str(), values.name.as_str()), ("keyCache", "valueCache"));
-    assert_eq!(keys.shape, [3, 1, 2, 64, 8]);
-    assert_eq!(keys.shape, values.shape);
+    let state = |name: &str| State { name: name.to_owned(), shape: vec![3, 1, 2, 64, 8] };
+    assert_eq!(small().states(), [state("keyCache"), state("valueCache")]);
+    assert!(Recipe { kv: kv::host(), ..small() }.states().is_empty());
 }

@@ -6,10 +6,10 @@ use half::f16;
 use super::*;
 use crate::error::ErrorClass;
 use crate::host::decode::StopReason;
-use crate::host::reader::{HostAssets, Reading, read_page};
+use crate::host::reader::{HostAssets, Reading, Session, read_page};
 use crate::host::recipe::Variant;
 use crate::host::recipe::tests::small;
-use crate::runtime::{Outputs, TensorData};
+use crate::runtime::{Outputs, State, TensorData};
 
 const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/trained/unlimited-ocr-tiny/tokenizer.json");
 
@@ -146,6 +146,20 @@ fn a_page_is_read_to_its_stop_token() {
     let positions: Vec<i32> = (18..18 + runtime.fed.len() as i32).collect();
     assert_eq!(runtime.positions, positions);
     assert_eq!(runtime.states["keyCache"], [3, 1, 2, 64, 8]);
+}
+
+#[test]
+fn a_token_needs_a_prompt_before_it() {
+    let (mut runtime, host) = (Scripted::saying(&[50, 51, 1]), host());
+    let mut session = Session::new(&host);
+    assert_eq!(session.decode(&mut runtime, 50).unwrap_err().to_string(), "no prompt was read");
+    let seen = session.see(&mut runtime, &white_page()).unwrap();
+    session.prefill(&mut runtime, &seen).unwrap();
+    session.decode(&mut runtime, 50).unwrap();
+    assert_eq!((session.length(), session.columns()), (19, None));
+    runtime.broken = Some(("prefill", || Err(Error::environment("out of memory"))));
+    session.prefill(&mut runtime, &seen).unwrap_err();
+    session.decode(&mut runtime, 50).unwrap_err();
 }
 
 #[test]

@@ -3,10 +3,10 @@ use std::path::Path;
 
 use super::*;
 use crate::host::decode::StopReason;
-use crate::host::reader::{HostAssets, Steps, read_page};
+use crate::host::reader::{HostAssets, Session, read_page};
 use crate::host::recipe::Contract;
 use crate::host::recipe::slots::tests::small;
-use crate::runtime::{Outputs, TensorData};
+use crate::runtime::{Outputs, State, TensorData};
 
 const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/trained/glm-ocr-tiny/tokenizer.json");
 
@@ -244,7 +244,7 @@ fn a_page_goes_to_the_grid_of_its_own_size_or_else_of_the_closest_aspect() {
 /// Of the patches of a page in its grid: the vision function, how many samples are the ground's, how many the page's.
 fn seen(page: &RgbImage) -> (String, usize, usize) {
     let (mut runtime, host) = (Scripted::default(), host());
-    let seen = Steps::new(&mut runtime, &host).see(page).unwrap();
+    let seen = Session::new(&host).see(&mut runtime, page).unwrap();
     assert_eq!(seen.values(), (0..12).map(|x| x as f32).collect::<Vec<_>>());
     let (function, patches) = runtime.seen.unwrap();
     let count = |sample: f32| patches.iter().filter(|value| **value == sample).count();
@@ -267,7 +267,7 @@ fn every_grid_calls_its_own_functions() {
     let (mut runtime, host) = (Scripted::saying(&[471]), host());
     read_page(&mut runtime, &host, &page(8, 12), None, &|_| Ok(())).unwrap();
     assert_eq!(shapes(&runtime.fed), [&[("prefill_3x2", 4); 6][..], &[("main_3x2", 1)]].concat());
-    let error = Steps::new(&mut runtime, &host).see_in(2, &page(8, 12)).unwrap_err();
+    let error = Session::new(&host).see_in(&mut runtime, 2, &page(8, 12)).unwrap_err();
     assert_eq!(error.to_string(), "vision: there is no such grid: found 2, expected less than 2");
 }
 

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::super::kv::tests as kv;
 use super::super::tests as embeddings;
 use super::super::{Contract, StopToken};
 use super::*;
@@ -28,12 +29,9 @@ pub(in crate::host) fn small() -> Recipe {
         decoder: IdsAsset {
             asset: "decoder.aimodel".to_owned(),
             input_ids: "input_ids".to_owned(),
-            position_ids: "position_ids".to_owned(),
             image_embeds: "image_embeds".to_owned(),
             rope_shift_start: "rope_shift_start".to_owned(),
             rope_shift_amount: "rope_shift_amount".to_owned(),
-            key_cache: "keyCache".to_owned(),
-            value_cache: "valueCache".to_owned(),
             logits: "logits".to_owned(),
         },
         symbols: vec![symbol("query", "input_ids"), symbol("total", "position_ids")],
@@ -47,7 +45,7 @@ pub(in crate::host) fn small() -> Recipe {
         model: "glm-ocr".to_owned(),
         stop: vec![StopToken { id: 471, origin: "generation_config.json: eos_token_id".to_owned() }],
         sliding_window: None,
-        kv_form: SlotsContract::KV_FORM.to_owned(),
+        kv: kv::dynamic(),
         contract: Contract::Slots(contract),
         notes: vec!["Set COREAI_CHUNK_THRESHOLD to 1.".to_owned()],
         ..embeddings::small()
@@ -121,7 +119,7 @@ fn values_of_the_wrong_type_name_the_json_path() {
 fn contradictions_name_the_json_path() {
     let chunk_only = json!({"prefill": {"function": "prefill", "tokens": 4}, "dynamic": "dynamic"});
     for (pointer, value, place) in [
-        ("/kv_form", json!("indexed"), "kv_form"),
+        ("/kv/feeds", json!([{"kind": "position", "input": "pos"}]), "kv.feeds"),
         ("/cache/length", json!(25), "cache.length"),
         ("/contract/slots/page/patch", json!(0), "contract.slots.page.patch"),
         ("/contract/slots/page/pixels", json!([5, 4]), "contract.slots.page.pixels"),
@@ -203,6 +201,39 @@ fn without_a_function_for_any_number_of_tokens_only_the_positions_change() {
         assert_eq!(contract.variants(), [Variant::Step, Variant::Prefill]);
     }
     recipe.check().unwrap();
+}
+
+#[test]
+fn without_growing_positions_nothing_changes_with_a_call() {
+    let mut recipe = small();
+    recipe.kv = kv::blend();
+    if let Contract::Slots(contract) = &mut recipe.contract {
+        contract.grids.iter_mut().for_each(|grid| grid.decoder.dynamic = None);
+        contract.symbols.remove(0);
+    }
+    assert!(recipe.check().unwrap_err().to_string().starts_with("contract.slots.symbols: "));
+    if let Contract::Slots(contract) = &mut recipe.contract {
+        contract.symbols.clear();
+    }
+    recipe.check().unwrap();
+    assert!(recipe.changing(Asset::Decoder).is_empty());
+}
+
+#[test]
+fn functions_take_and_give_what_the_grid_and_the_form_of_the_caches_ask_for() {
+    let recipe = small();
+    let seen: Vec<String> = recipe.ports(Asset::Vision).iter().map(ToString::to_string).collect();
+    assert_eq!(seen, ["(patches: f16[24,24]) -> (image_embeds: f16[6,2])"; 2]);
+    let decoder = recipe.decoder_signatures();
+    let common = "image_embeds: f16[6,2], rope_shift_start: si32[1], rope_shift_amount: si32[1], \
+                  position_ids: si32[1,?]; states keyCache: f16[3,1,2,64,8], valueCache: f16[3,1,2,64,8]";
+    for (name, tokens) in [("dynamic", "?"), ("main_3x2", "1"), ("prefill", "4")] {
+        let expected = format!("(input_ids: si32[1,{tokens}], {common}) -> (logits: f16[1,{tokens},512])");
+        assert_eq!(decoder[name], expected);
+    }
+    assert_eq!(recipe.changing(Asset::Decoder), [("input_ids", 1), ("position_ids", 1)]);
+    // One id, the visual tokens, the shift, the positions, the logits.
+    assert_eq!(recipe.bytes_per_step(10), Some(4 + 2 * 12 + 8 + 4 * 10 + 2 * 512));
 }
 
 #[test]
