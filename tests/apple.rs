@@ -5,18 +5,20 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aimodel::export::{
     AssetReport, Blueprint, CheckpointChoice, ExportRequest, MoeForm, Plan, Precision, WeightReport,
 };
-use aimodel::host::recipe::Variant;
+use aimodel::host::recipe::Contract;
+use aimodel::host::tokenizer::Tokenizer;
 use aimodel::quant::Scheme;
 use aimodel::runtime::Asset;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use support::bundles::{self, Exported};
-use support::python;
+use support::{golden, process, python};
 
 /// Constants shorter than this may be equal by chance: biases of zero, norms of one.
 const SHORT: u64 = 4096;
@@ -88,7 +90,7 @@ fn json<T: DeserializeOwned>(args: &[&str]) -> T {
     parsed.unwrap_or_else(|e| panic!("{args:?}: {e}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// The kinds of bundle, of both checkpoints.
+/// The kinds of bundle, of two checkpoints for each model.
 fn requests() -> Vec<ExportRequest> {
     let mut requests = Vec::new();
     for checkpoint in [CheckpointChoice::BuiltIn, bundles::structure()] {
@@ -97,7 +99,14 @@ fn requests() -> Vec<ExportRequest> {
         requests.push(ExportRequest { precision: Precision::F32, ..half.clone() });
         requests.extend([half, request(Scheme::Sym8, MoeForm::Native), request(Scheme::Sym8, MoeForm::Metal)]);
     }
+    let half = bundles::glm_request(bundles::glm_structure(), Scheme::Fp16);
+    requests.push(ExportRequest { precision: Precision::F32, ..half.clone() });
+    requests.extend([half, bundles::glm_request(bundles::glm_structure(), Scheme::Int8Hu), glm()]);
     requests
+}
+
+fn glm() -> ExportRequest {
+    bundles::glm_request(CheckpointChoice::BuiltIn, Scheme::Int8Hu)
 }
 
 fn metal() -> ExportRequest {
@@ -158,7 +167,7 @@ fn apple_finds_the_planned_weights_each_of_them_once() {
 }
 
 #[test]
-fn prefill_and_decode_share_their_weights() {
+fn the_functions_of_an_asset_share_their_weights() {
     each_asset(|_, report, judged| {
         for weight in &report.weights {
             let users = judged.entries().filter(|graph| graph.resources.contains(&weight.name));
@@ -171,20 +180,48 @@ fn prefill_and_decode_share_their_weights() {
 }
 
 #[test]
-fn prefill_and_decode_share_their_states() {
-    each_asset(|_, report, judged| {
+fn the_functions_of_a_decoder_share_their_states() {
+    let names = |ports: &[Port]| ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
+    each_asset(|request, report, judged| {
+        let mut all = judged.entries().map(|graph| &graph.states);
+        let states = all.next().unwrap();
+        assert!(all.all(|other| other == states), "{:?}", report.functions);
         if report.name == "vision" {
-            assert_eq!(judged.entry("main").states, []);
+            assert_eq!(states, &[]);
             return;
         }
-        let (prefill, decode) = (judged.entry("prefill"), judged.entry("decode"));
-        assert_eq!(prefill.states, decode.states);
-        let names = |ports: &[Port]| ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&decode.states), ["keyCache", "valueCache"]);
-        assert_eq!(names(&prefill.inputs), ["inputs_embeds"]);
-        assert_eq!(names(&decode.inputs), ["inputs_embeds", "pos"]);
-        assert_eq!((names(&prefill.outputs), &prefill.outputs), (vec!["logits".to_owned()], &decode.outputs));
+        assert_eq!(names(states), ["keyCache", "valueCache"]);
+        for graph in judged.entries() {
+            assert_eq!(names(&graph.inputs), inputs_of(&request.model, &graph.name), "{}", graph.name);
+            assert_eq!(names(&graph.outputs), ["logits"], "{}", graph.name);
+        }
     });
+}
+
+fn inputs_of(model: &str, function: &str) -> &'static [&'static str] {
+    match (model, function) {
+        ("unlimited-ocr", "prefill") => &["inputs_embeds"],
+        ("unlimited-ocr", "decode") => &["inputs_embeds", "pos"],
+        ("glm-ocr", _) => &["input_ids", "position_ids", "image_embeds", "rope_shift_start", "rope_shift_amount"],
+        _ => panic!("{model} has no function {function}"),
+    }
+}
+
+/// A row of logits for each token fed: one, a chunk, or as many as the host likes.
+#[test]
+fn every_form_of_a_glm_decoder_is_there_in_every_grid() {
+    let bundle = Exported::new(&glm());
+    let judged = Judged::new(&bundle.assets()[&Asset::Decoder]);
+    for grid in ["", "_5x4"] {
+        for (form, tokens) in [("main", "1"), ("prefill", "16"), ("dynamic", "?")] {
+            let graph = judged.entry(&format!("{form}{grid}"));
+            let types = |ports: &[Port]| ports.iter().map(|port| port.ty.clone()).collect::<Vec<_>>();
+            assert_eq!(types(&graph.outputs), [format!("tensor<1x{tokens}x512xf16>")], "{}", graph.name);
+            let [ids, positions, image] = &types(&graph.inputs)[..3] else { panic!("{:?}", graph.inputs) };
+            assert_eq!(ids, &format!("tensor<1x{tokens}xsi32>"), "{}", graph.name);
+            assert_eq!((positions.as_str(), image.as_str()), ("tensor<1x?xsi32>", "tensor<20x192xf16>"));
+        }
+    }
 }
 
 #[test]
@@ -279,7 +316,9 @@ impl Diagnosis {
 
 #[test]
 fn the_doctor_finds_no_defect_in_a_bundle() {
-    for request in requests() {
+    // The doctor reads the text of a template, and the one of this checkpoint puts `<|user|>` together as it runs.
+    let is_literal = |request: &ExportRequest| request.checkpoint != bundles::glm_structure();
+    for request in requests().into_iter().filter(is_literal) {
         let bundle = Exported::new(&request);
         for profile in ["iphone", "mac"] {
             let diagnosis = Diagnosis::new(profile, &bundle.path());
@@ -295,15 +334,7 @@ fn the_doctor_finds_no_defect_in_a_bundle() {
 #[test]
 fn the_doctor_finds_no_defect_in_a_bundle_of_glm_ocr() {
     for scheme in [Scheme::Int8Hu, Scheme::Int8Lin, Scheme::Fp16] {
-        let grids = vec!["8x16".parse().unwrap(), "16x8".parse().unwrap()];
-        let functions = vec![Variant::Dynamic, Variant::Prefill];
-        let bundle = Exported::new(&ExportRequest {
-            checkpoint: CheckpointChoice::BuiltIn,
-            scheme: Some(scheme),
-            grids,
-            functions,
-            ..ExportRequest::new("glm-ocr")
-        });
+        let bundle = Exported::new(&bundles::glm_request(CheckpointChoice::BuiltIn, scheme));
         let diagnosis = Diagnosis::new("iphone", &bundle.path());
         for rule in ["EOS-NOT-EMITTED-BY-TEMPLATE", "CHAT-TEMPLATE-MISSING", "TOKENIZER-CLASS-UNREGISTERED"] {
             assert!(diagnosis.rules_run.contains(rule), "{rule} was not looked at");
@@ -316,6 +347,39 @@ fn the_doctor_finds_no_defect_in_a_bundle_of_glm_ocr() {
         let ids: Vec<&str> = diagnosis.defects().iter().map(|finding| finding.id.as_str()).collect();
         assert_eq!(ids, ["EOS-NOT-EMITTED-BY-TEMPLATE"]);
     }
+}
+
+/// Such as swift-transformers, which stops at the `eos_token` of tokenizer_config.json alone.
+#[test]
+fn an_application_that_knows_one_stop_token_stops() {
+    let source = golden("trained/glm-ocr-tiny");
+    let bundle = Exported::new(&glm());
+    let tokenizer = bundle.path().join("tokenizer");
+    let eos = eos_token(&tokenizer.join("tokenizer_config.json"));
+    let id = Tokenizer::open(tokenizer.join("tokenizer.json")).unwrap().id(&eos).unwrap();
+    let host = bundle.host();
+    let recipe = host.recipe();
+    assert!(recipe.stop.iter().any(|stop| stop.id == id), "{eos} is not among {:?}", recipe.stop);
+    let Contract::Slots(contract) = &recipe.contract else { panic!("another contract") };
+    assert!(contract.prompt.rendered.contains(&eos), "the template never writes {eos}");
+    // What the model writes at the end of each golden page.
+    let expected = std::fs::read(golden("pages/expected_glm_ocr.json")).unwrap();
+    let expected: Value = serde_json::from_slice(&expected).unwrap();
+    for page in expected["pages"].as_array().unwrap() {
+        assert_eq!(page["output_ids"].as_array().unwrap().last().unwrap(), id, "{}", page["file"]);
+    }
+    // As the checkpoint has it, it would not.
+    assert_ne!(eos_token(&source.join("tokenizer_config.json")), eos);
+    for name in process::names(&tokenizer).into_iter().filter(|name| name != "tokenizer_config.json") {
+        let original = if name == "tokenizer_config.source.json" { "tokenizer_config.json" } else { &name };
+        let read = |path: PathBuf| std::fs::read(path).unwrap();
+        assert!(read(tokenizer.join(&name)) == read(source.join(original)), "{name} is not the checkpoint's");
+    }
+}
+
+fn eos_token(config: &Path) -> String {
+    let config: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
+    config["eos_token"].as_str().unwrap().to_owned()
 }
 
 #[test]

@@ -33,6 +33,12 @@ impl Refusals {
         self.add(case, place.refused(&[]));
     }
 
+    /// A checkpoint of GLM-OCR whose content is changed before it is saved, with options beside the usual ones.
+    fn changed_glm(&mut self, case: &str, change: impl FnOnce(&mut Checkpoint), options: &[&str]) {
+        let place = Place::glm(change);
+        self.add(case, place.refused_as(&place.export_glm(options)));
+    }
+
     /// A setting of the decoder.
     fn set(&mut self, name: &str, value: Value) {
         self.changed(&format!("{name} = {value}"), |c| c.set(name, value));
@@ -57,18 +63,22 @@ impl Refusals {
     fn asked(&mut self, words: &[&str]) {
         let place = Place::saved();
         let mut all = process::export(&place.checkpoint(), &place.path("out"));
-        for option in words.chunks(2) {
-            // An option may be given once: its value is replaced.
-            match all.iter().position(|word| word == option[0]) {
-                Some(before) => option[1].clone_into(&mut all[before + 1]),
-                None => all.extend(option.iter().map(|word| (*word).to_owned())),
-            }
-        }
+        give(&mut all, words);
         self.add(&words.join(" "), place.refused_as(&all));
     }
 
     fn add(&mut self, case: &str, sentence: String) {
         writeln!(self.0, "# {case}\n{sentence}").unwrap();
+    }
+}
+
+/// Adds options with their values; one may be given once: its value is replaced.
+fn give(all: &mut Vec<String>, options: &[&str]) {
+    for option in options.chunks(2) {
+        match all.iter().position(|word| word == option[0]) {
+            Some(before) => option[1].clone_into(&mut all[before + 1]),
+            None => all.extend(option.iter().map(|word| (*word).to_owned())),
+        }
     }
 }
 
@@ -86,8 +96,23 @@ impl Place {
         place
     }
 
+    /// With a checkpoint of GLM-OCR that is changed before it is saved.
+    fn glm(change: impl FnOnce(&mut Checkpoint)) -> Self {
+        let mut checkpoint = Checkpoint::golden_glm();
+        change(&mut checkpoint);
+        let place = Self::new();
+        checkpoint.save(&place.checkpoint());
+        place
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    fn export_glm(&self, options: &[&str]) -> Vec<String> {
+        let mut words = process::export_glm(&self.checkpoint(), &self.path("out"));
+        give(&mut words, options);
+        words
     }
 
     fn checkpoint(&self) -> PathBuf {
@@ -454,6 +479,123 @@ fn settings_of_the_vision_tower() {
     insta::assert_snapshot!("vision", refusals.0);
 }
 
+/// Layers of the decoder of GLM-OCR: two are run, the third guesses further tokens.
+const GLM_LAYERS: &str = "model.language_model.layers";
+const GLM_HEAD: &str = "lm_head.weight";
+
+fn tie(checkpoint: &mut Checkpoint) {
+    checkpoint.config["text_config"]["tie_word_embeddings"] = json!(true);
+}
+
+#[test]
+fn checkpoints_of_glm_ocr() {
+    let mut refusals = Refusals::default();
+    let sections =
+        |list: Value| move |c: &mut Checkpoint| c.config["text_config"]["rope_parameters"]["mrope_section"] = list;
+    refusals.changed_glm("sections that do not make up half a head", sections(json!([4, 6, 5])), &[]);
+    refusals.changed_glm("two sections", sections(json!([8, 8])), &[]);
+    let stray = |c: &mut Checkpoint| {
+        c.tensors.push(Tensor::bf16(&format!("{GLM_LAYERS}.20.input_layernorm.weight"), &[128], &[1.0; 128]));
+    };
+    refusals.changed_glm("a layer that is not of the model", stray, &[]);
+    refusals.changed_glm(
+        "a layer that is missing",
+        |c| c.tensors.retain(|t| !t.name.starts_with(&format!("{GLM_LAYERS}.1."))),
+        &[],
+    );
+    refusals.changed_glm("a head of its own that is said to be the table", tie, &[]);
+    refusals.changed_glm("a head that is missing", |c| drop(c.take(GLM_HEAD)), &[]);
+    for name in ["tokenizer.json", "preprocessor_config.json"] {
+        refusals.changed_glm(&format!("no {name}"), |c| c.files.retain(|(file, _)| file != name), &[]);
+    }
+    let template = |c: &mut Checkpoint| {
+        c.files.retain(|(name, _)| name != "chat_template.jinja");
+        c.files.push(("chat_template.jinja".to_owned(), b"<|user|>\n{{ messages }".to_vec()));
+    };
+    refusals.changed_glm("a chat template that is cut short", template, &[]);
+    let model_type = |c: &mut Checkpoint| c.config["model_type"] = json!("unlimited-ocr");
+    refusals.changed_glm("another model", model_type, &[]);
+    insta::assert_snapshot!("glm_ocr", refusals.0);
+}
+
+#[test]
+fn requests_that_do_not_fit_glm_ocr() {
+    let mut refusals = Refusals::default();
+    for options in [
+        &["--grid", "8x16"][..],
+        &["--grid", "4x5,5x4,4x5"],
+        &["--grid", "4x5,10x16"],
+        &["--max-context", "4097"],
+        &["--prefill-chunk", "129"],
+        &["--prefill-chunk", "1"],
+        &["--functions", "s1", "--prefill-chunk", "64"],
+        &["--moe", "native"],
+        &["--image-size", "640"],
+        &["--quant", "sym8"],
+    ] {
+        refusals.changed_glm(&options.join(" "), |_| (), options);
+    }
+    insta::assert_snapshot!("glm_ocr_requests", refusals.0);
+}
+
+/// Makes a bundle of a checkpoint of GLM-OCR that only looks odd; the answer is its ledger and what was told.
+fn accepted_glm(change: impl FnOnce(&mut Checkpoint), options: &[&str]) -> (Value, String) {
+    let place = Place::glm(change);
+    let (code, told) = outcome(&aimodel(&place.export_glm(options)).output().unwrap());
+    assert_eq!(code, Some(0), "{told}");
+    let ledger = std::fs::read(place.path("out/ledger.json")).unwrap();
+    (serde_json::from_slice(&ledger).unwrap(), told)
+}
+
+/// Saving a fine-tuned model loses the layers that guess further tokens, and keeps their number.
+#[test]
+fn another_number_of_prediction_layers_is_a_warning() {
+    let is_one = |name: &str| name.starts_with(&format!("{GLM_LAYERS}.2."));
+    let told =
+        |found: usize| format!("config.json speaks of 1 next-token-prediction layers, the checkpoint has {found}");
+    let dropped = |ledger: &Value| ledger["totals"]["dropped"].as_u64().unwrap();
+    let (ledger, warning) = accepted_glm(|_| (), &[]);
+    let layer = dropped(&ledger);
+    assert!(layer > 0 && !warning.contains("next-token-prediction"), "{layer}: {warning}");
+
+    let (ledger, warning) = accepted_glm(|c| c.tensors.retain(|t| !is_one(&t.name)), &[]);
+    assert!(warning.contains(&told(0)), "{warning}");
+    assert_eq!(dropped(&ledger), 0);
+
+    // A further one is known by the projection that no other layer has, whatever its number.
+    let twice = |c: &mut Checkpoint| {
+        let mut further: Vec<Tensor> = c.tensors.iter().filter(|t| is_one(&t.name)).cloned().collect();
+        further.iter_mut().for_each(|t| t.name = t.name.replace("layers.2.", "layers.20."));
+        c.tensors.extend(further);
+    };
+    let (ledger, warning) = accepted_glm(twice, &[]);
+    assert!(warning.contains(&told(2)), "{warning}");
+    assert_eq!(dropped(&ledger), 2 * layer);
+}
+
+#[test]
+fn a_tied_head_is_stored_once_unless_it_has_codes_of_its_own() {
+    let table = "model.language_model.embed_tokens.weight";
+    let without = |c: &mut Checkpoint| {
+        tie(c);
+        c.take(GLM_HEAD);
+    };
+    let copied = |c: &mut Checkpoint| {
+        tie(c);
+        c.tensor(GLM_HEAD).data = c.tensor(table).data.clone();
+    };
+    let weights = |ledger: &Value| ledger["tensors"][table]["used_by"].as_array().unwrap().len();
+    let bytes = |ledger: &Value| ledger["totals"]["bytes"].as_u64().unwrap();
+    for (scheme, expected) in [("fp16", 1), ("int8lin", 1), ("int8hu", 3)] {
+        let options = ["--quant", scheme];
+        let (ledger, _) = accepted_glm(without, &options);
+        assert_eq!(weights(&ledger), expected, "{scheme}");
+        let (stored, _) = accepted_glm(copied, &options);
+        assert_eq!(stored["tensors"][GLM_HEAD]["dropped_by"]["pass"], "tie-head", "{scheme}");
+        assert_eq!((weights(&stored), bytes(&stored)), (expected, bytes(&ledger)), "{scheme}");
+    }
+}
+
 #[test]
 fn requests_that_do_not_fit() {
     let mut refusals = Refusals::default();
@@ -468,9 +610,22 @@ fn requests_that_do_not_fit() {
         &["--moe", "metal", "--quant", "fp16"],
         &["--moe", "metal", "--precision", "f32"],
         &["--checkpoint", "nobody/nothing"],
+        &["--kv", "growing"],
+        &["--target", "vista"],
+        &["--target", "macos26", "--compute", "ane"],
+        &["--target", "macos26", "--kv", "dynamic"],
+        &["--target", "macos27-beta", "--kv", "indexed"],
+        &["--target", "ios27-beta", "--compute", "ane", "--kv", "dynamic"],
+        &["--compute", "ane", "--kv", "dynamic"],
+        &["--compute", "ane", "--moe", "metal"],
+        &["--target", "linux", "--moe", "metal"],
+        &["--chunk-layers", "2"],
+        &["--chunk-layers", "0"],
     ] {
         refusals.asked(words);
     }
+    let place = Place::saved();
+    refusals.add("--allow-known-crash without --target", place.refused(&["--allow-known-crash"]));
     insta::assert_snapshot!("requests", refusals.0);
 }
 

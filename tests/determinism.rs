@@ -30,6 +30,7 @@ fn requests() -> Vec<ExportRequest> {
         request(Scheme::Sym8, MoeForm::Native),
         request(Scheme::Fp16, MoeForm::Native),
         bundles::request(CheckpointChoice::BuiltIn, Scheme::Sym8, MoeForm::Metal),
+        bundles::glm_request(bundles::glm_structure(), Scheme::Int8Hu),
     ]
 }
 
@@ -70,7 +71,7 @@ fn exports_are_equal_byte_for_byte_with_any_number_of_threads() {
         assert!(first.len() > 8, "{:?}", first.keys());
         for threads in [0, 1, 2, 3] {
             let again = tree(&ExportRequest { threads, ..request.clone() }, None);
-            assert_eq!(differing(&first, &again), [""; 0], "{threads} threads, {:?} {:?}", request.scheme, request.moe);
+            assert_eq!(differing(&first, &again), [""; 0], "{threads} threads, {request:?}");
         }
     }
 }

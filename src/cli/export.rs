@@ -57,6 +57,10 @@ Examples:
       one set of weights for landscape and portrait pages, as ./glm-ocr-int8hu
   aimodel export --model glm-ocr --functions dynamic,pf64 --max-context 2048
       a decoder that takes any number of tokens, beside the one that takes one or 64
+  aimodel export --model unlimited-ocr --target macos27-beta
+      with the form of the key/value cache that runs there
+  aimodel export --model glm-ocr --target ios27-beta --compute ane --chunk-layers 8
+      for the Neural Engine, the decoder in functions of 8 layers
 
 Equal input gives equal bytes. The bundle is dated by SOURCE_DATE_EPOCH, or not at all.";
 
@@ -149,8 +153,9 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::export::{CheckpointChoice, MoeForm, Precision};
+    use crate::export::{CheckpointChoice, Compute, MoeForm, Precision};
     use crate::host::recipe::Variant;
+    use crate::passes::KvForm;
     use crate::quant::Scheme;
 
     #[derive(Debug, Parser)]
@@ -183,6 +188,8 @@ mod tests {
         assert_eq!((request.image_size, request.max_context, request.prompt), (None, None, None));
         assert_eq!((request.grids.len(), request.functions.len(), request.prefill_chunk), (0, 0, None));
         assert_eq!((request.threads, request.ignore_index, request.probes.len()), (0, false, 0));
+        assert_eq!((request.kv, request.target, request.compute), (None, None, None));
+        assert_eq!((request.chunk_layers, request.allow_known_crash), (None, false));
     }
 
     #[test]
@@ -201,6 +208,15 @@ mod tests {
         assert_eq!(request.probes, ["a", "b"]);
         assert_eq!((job.stop_after.as_deref(), job.explain), (Some("static-kv"), true));
         assert!(job.destination.zip && job.destination.force);
+    }
+
+    #[test]
+    fn where_it_is_to_run_reaches_the_request() {
+        let line = "export -m glm-ocr --kv host --target ios27-beta --compute ane --chunk-layers 8 --allow-known-crash";
+        let request = job(line).request;
+        assert_eq!((request.kv, request.compute), (Some(KvForm::Host), Some(Compute::Ane)));
+        assert_eq!((request.target.as_deref(), request.chunk_layers), (Some("ios27-beta"), Some(8)));
+        assert!(request.allow_known_crash);
     }
 
     #[test]

@@ -37,14 +37,17 @@ struct Model {
     hf_model_id: String,
     description: String,
     schemes: Vec<String>,
+    /// Forms of the key/value cache.
+    kv: Vec<String>,
 }
 
 impl fmt::Display for Models {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.0.iter().map(|model| model.name.len()).max().unwrap_or(0);
-        for Model { name, hf_model_id, description, schemes } in &self.0 {
+        for Model { name, hf_model_id, description, schemes, kv } in &self.0 {
             writeln!(f, "{name:<width$}  {hf_model_id} ({})", schemes.join(", "))?;
             writeln!(f, "{:<width$}  {description}", "")?;
+            writeln!(f, "{:<width$}  key/value cache: {}", "", kv.join(", "))?;
         }
         Ok(())
     }
@@ -59,6 +62,7 @@ fn models() -> Result<Vec<Model>> {
     let model = |manifest: Manifest| {
         Ok(Model {
             schemes: manifest.schemes()?.iter().map(ToString::to_string).collect(),
+            kv: manifest.kv.iter().map(ToString::to_string).collect(),
             name: manifest.name,
             hf_model_id: manifest.hub,
             description: manifest.description,
@@ -78,13 +82,16 @@ mod tests {
             hf_model_id: "a/b".into(),
             description: "reads".into(),
             schemes: vec!["fp16".into(), "sym8".into()],
+            kv: vec!["indexed".into(), "host".into()],
         };
         let text = Models(vec![model("ocr"), model("unlimited-ocr")]).to_string();
         let expected = "\
 ocr            a/b (fp16, sym8)
                reads
+               key/value cache: indexed, host
 unlimited-ocr  a/b (fp16, sym8)
                reads
+               key/value cache: indexed, host
 ";
         assert_eq!(text, expected);
     }

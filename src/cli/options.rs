@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::export::{CheckpointChoice, ExportRequest, MoeForm, Precision};
+use crate::export::{CheckpointChoice, Compute, ExportRequest, MoeForm, Precision};
 use crate::grid::Grid;
 use crate::host::recipe::Variant;
+use crate::passes::KvForm;
 use crate::quant::Scheme;
 
 /// How much is printed, and in what form.
@@ -87,6 +88,59 @@ pub(super) struct ModelOptions {
     /// Threads that make weights [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Model options")]
     pub threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub target: TargetOptions,
+}
+
+/// Where the bundle is to run.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Target options")]
+pub(super) struct TargetOptions {
+    /// The form of the key/value cache [default: what runs on the target, or the model's own]
+    #[arg(long, value_name = "FORM")]
+    pub kv: Option<Kv>,
+    /// Where the bundle is to run: ios27-beta, linux, macos26 or macos27-beta
+    ///
+    /// Chooses the form of the key/value cache, and refuses one that is known to crash there.
+    #[arg(long, value_name = "NAME")]
+    pub target: Option<String>,
+    /// What computes [default: gpu, or the target's only unit]
+    #[arg(long, value_name = "UNIT")]
+    pub compute: Option<Unit>,
+    /// Take a form of the key/value cache that is known to crash on the target
+    #[arg(long, requires = "target")]
+    pub allow_known_crash: bool,
+    /// Decoder layers of a function, called one after the other; the form `host` [default: all]
+    #[arg(long, value_name = "LAYERS")]
+    pub chunk_layers: Option<NonZeroUsize>,
+}
+
+/// Forms of the key/value cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kv {
+    /// Written at a position that is an input; no shape ever changes
+    Indexed,
+    /// Written at the end of positions that grow with each step
+    Dynamic,
+    /// Blended in with a mask from the host, layer by layer
+    Blend,
+    /// Blended in with a mask from the host, all layers in one go
+    BlendWhole,
+    /// Appended at the end; what is there moves towards the front
+    Shift,
+    /// Kept by the host, which hands in the past and takes the new columns
+    Host,
+}
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Unit {
+    /// The processor
+    Cpu,
+    /// The graphics processor
+    Gpu,
+    /// The Neural Engine: norms and linear layers take the forms it computes in half precision
+    Ane,
 }
 
 /// How weights are stored.
@@ -176,6 +230,29 @@ impl From<Form> for Variant {
     }
 }
 
+impl From<Kv> for KvForm {
+    fn from(form: Kv) -> Self {
+        match form {
+            Kv::Indexed => Self::Indexed,
+            Kv::Dynamic => Self::Dynamic,
+            Kv::Blend => Self::Blend,
+            Kv::BlendWhole => Self::BlendWhole,
+            Kv::Shift => Self::Shift,
+            Kv::Host => Self::Host,
+        }
+    }
+}
+
+impl From<Unit> for Compute {
+    fn from(unit: Unit) -> Self {
+        match unit {
+            Unit::Cpu => Self::Cpu,
+            Unit::Gpu => Self::Gpu,
+            Unit::Ane => Self::Ane,
+        }
+    }
+}
+
 impl From<Moe> for MoeForm {
     fn from(moe: Moe) -> Self {
         match moe {
@@ -203,7 +280,6 @@ impl ModelOptions {
             ignore_index: self.checkpoint.ignore_index,
             scheme: self.quant.map(Into::into),
             moe: self.moe.map(Into::into),
-            kv: None,
             precision: self.precision.into(),
             image_size: self.image_size.map(NonZeroUsize::get),
             grids: self.grid.clone(),
@@ -211,6 +287,11 @@ impl ModelOptions {
             prefill_chunk: self.prefill_chunk.map(NonZeroUsize::get),
             max_context: self.max_context.map(NonZeroUsize::get),
             prompt: self.prompt.clone(),
+            kv: self.target.kv.map(Into::into),
+            target: self.target.target.clone(),
+            compute: self.target.compute.map(Into::into),
+            allow_known_crash: self.target.allow_known_crash,
+            chunk_layers: self.target.chunk_layers.map(NonZeroUsize::get),
             probes: self.probe.clone(),
             verify_passes: self.verify_passes,
             threads: self.threads.map_or(0, NonZeroUsize::get),
@@ -267,6 +348,20 @@ mod tests {
         // A folder of the package the tests run in.
         assert_eq!(choice(Some("src/cli")), CheckpointChoice::Path("src/cli".into()));
         assert_eq!(choice(Some("no/such/folder")), CheckpointChoice::Path("no/such/folder".into()));
+    }
+
+    #[test]
+    fn forms_and_units_are_the_words_of_the_command_line() {
+        let forms: Vec<KvForm> = Kv::value_variants().iter().map(|form| (*form).into()).collect();
+        assert_eq!(forms, KvForm::ALL);
+        for form in Kv::value_variants() {
+            assert_eq!(form.to_possible_value().unwrap().get_name(), KvForm::from(*form).name());
+        }
+        let units: Vec<Compute> = Unit::value_variants().iter().map(|unit| (*unit).into()).collect();
+        assert_eq!(units, Compute::ALL);
+        for unit in Unit::value_variants() {
+            assert_eq!(unit.to_possible_value().unwrap().get_name(), Compute::from(*unit).name());
+        }
     }
 
     #[test]

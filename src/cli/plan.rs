@@ -33,7 +33,8 @@ Examples:
   aimodel plan --model unlimited-ocr --quant sym8
   aimodel plan --model unlimited-ocr --checkpoint ./Unlimited-OCR --explain
   aimodel plan --model glm-ocr --quant int8hu --grid 22x31,32x24
-  aimodel plan --model glm-ocr --functions dynamic --json";
+  aimodel plan --model glm-ocr --functions dynamic --json
+  aimodel plan --model unlimited-ocr --target macos27-beta --json";
 
 pub(super) fn run(options: &Options, output: &mut Output) -> Result<(), Failure> {
     let blueprint = Blueprint::new(&options.model.request())?;
@@ -61,6 +62,7 @@ impl fmt::Display for Report {
             plan.total_bytes,
             HumanBytes(plan.total_bytes)
         )?;
+        writeln!(f, "key/value cache: {}", plan.kv)?;
         for asset in &plan.assets {
             writeln!(f, "\n{}: {} bytes, {} weights", asset.name, asset.bytes, asset.weights.len())?;
             asset.functions.iter().try_for_each(|function| writeln!(f, "  function {function}"))?;

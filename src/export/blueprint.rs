@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pipeline::{self, Choices};
 use super::source::{self, Source};
-use super::{ExportRequest, Family, Manifest, MoeForm, Precision, glm_ocr, kv, unlimited_ocr};
+use super::{Compute, Deployment, ExportRequest, Family, Manifest, MoeForm, Precision, glm_ocr, kv, unlimited_ocr};
 use crate::aicode::{self, Lowered};
 use crate::bundle::{Accounts, Compression, Decoder, Drop, Kind, Language, Ledger, Metadata, SourceDate, WeightRow};
+use crate::checkpoint::Checkpoint;
 use crate::error::At;
 use crate::graph::{FunctionResult, FunctionRole, Module};
 use crate::host::recipe::Recipe as HostRecipe;
 use crate::mlirb::{self, Layout};
 use crate::models::Unused;
-use crate::passes::PassLog;
+use crate::passes::{KvForm, PassLog};
 use crate::quant::{Part, Scheme};
 use crate::weights::{Recipe, WeightId, Weights};
 use crate::{Error, Result};
@@ -35,6 +36,17 @@ pub(super) struct Parts {
     /// What the export tells of the checkpoint, as sentences.
     pub(super) notes: Vec<String>,
 }
+
+impl Parts {
+    /// The names of the decoder's functions.
+    fn decoder_functions(&self) -> Vec<String> {
+        let decoder = self.assets.iter().filter(|(name, _)| *name == DECODER);
+        decoder.flat_map(|(_, module)| module.entries().map(|function| function.name.clone())).collect()
+    }
+}
+
+/// The name of the decoder's asset.
+const DECODER: &str = "decoder";
 
 /// One asset as it will be written.
 #[derive(Debug)]
@@ -60,6 +72,8 @@ pub struct Blueprint {
     pub scheme: Scheme,
     /// How routed experts run.
     pub moe: MoeForm,
+    /// Where it is to run.
+    pub deployment: Deployment,
     /// The assets, in the order they are written.
     pub assets: Vec<AssetPlan>,
     /// What became of each tensor.
@@ -79,6 +93,7 @@ struct Opened {
     manifest: Manifest,
     scheme: Scheme,
     moe: MoeForm,
+    deployment: Deployment,
     source: Source,
     parts: Parts,
 }
@@ -87,11 +102,12 @@ impl Opened {
     fn new(manifest: Manifest, request: &ExportRequest) -> Result<Self> {
         request.check_options(&manifest)?;
         let scheme = chosen_scheme(request, &manifest)?;
-        let moe = chosen_moe(request, scheme)?;
+        let deployment = Deployment::new(request, &manifest)?;
+        let moe = chosen_moe(request, scheme, &deployment)?;
         let source = source::open(request, &manifest)?;
         manifest.accept(&source.checkpoint.config())?;
-        let parts = parts(request, &manifest, &source)?;
-        Ok(Self { manifest, scheme, moe, source, parts })
+        let parts = parts(request, &manifest, &source.checkpoint, deployment.kv)?;
+        Ok(Self { manifest, scheme, moe, deployment, source, parts })
     }
 }
 
@@ -106,20 +122,30 @@ impl Blueprint {
     /// # Errors
     /// When the request, the checkpoint or both together cannot be exported.
     pub fn new(request: &ExportRequest) -> Result<Self> {
-        let Opened { manifest, scheme, moe, source, parts } = Opened::new(Manifest::find(&request.model)?, request)?;
-        let kv = kv::form(request, &manifest)?;
-        let indivisible = manifest.quant.as_ref();
-        let choices = Choices { scheme, moe, kv, indivisible, prove: request.verify_passes, stop_after: None };
+        let opened = Opened::new(Manifest::find(&request.model)?, request)?;
+        let Opened { manifest, scheme, moe, deployment, source, mut parts } = opened;
+        let whole = parts.decoder_functions();
+        let choices = Choices {
+            scheme,
+            moe,
+            deployment: &deployment,
+            indivisible: manifest.quant.as_ref(),
+            prove: request.verify_passes,
+            stop_after: None,
+        };
         let mut assets = Vec::new();
         for (name, module) in parts.assets {
             assets.push(plan_asset(name, module, &manifest, (choices, &request.probes)).at(|| name)?);
         }
+        add_chunks(&mut parts.recipe, &assets, &whole, &deployment)?;
         let accounts = account(&source, &assets, (&parts.host_tensors, &parts.host_weights), &parts.dropped)?;
-        let notes = source.note.iter().chain(source.checkpoint.warnings()).chain(&parts.notes).cloned().collect();
+        let notes = source.note.iter().chain(source.checkpoint.warnings()).chain(&parts.notes).cloned();
+        let notes = notes.chain(deployment.warning()).collect();
         Ok(Self {
             manifest,
             scheme,
             moe,
+            deployment,
             assets,
             accounts,
             notes,
@@ -148,7 +174,7 @@ impl Blueprint {
             hf_revision: self.source.origin.as_ref().map(|origin| origin.revision.clone()),
         };
         let mut metadata = Metadata::new(Kind::Llm, self.manifest.name.clone(), source);
-        let part = |name: &str| if name == "decoder" { "main".to_owned() } else { name.to_owned() };
+        let part = |name: &str| if name == DECODER { "main".to_owned() } else { name.to_owned() };
         metadata.assets = self.assets.iter().map(|asset| (part(asset.name), asset_path(asset.name))).collect();
         let functions = |asset: &AssetPlan| asset.module.entries().map(|f| f.name.clone()).collect();
         let function_map: BTreeMap<String, Vec<String>> =
@@ -167,6 +193,7 @@ impl Blueprint {
         });
         metadata.compression = Compression::of(self.scheme.name(), self.quantised_weights());
         metadata.compilation.date = date;
+        metadata.compilation.targets = self.deployment.target.iter().map(|target| target.name.clone()).collect();
         metadata.debug = self.probed;
         metadata
     }
@@ -192,9 +219,15 @@ pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(Error::input("no such pass").at("--stop-after").found(format!("`{last}`")).expected(known));
     }
-    let Opened { manifest, scheme, moe, parts, .. } = Opened::new(manifest, request)?;
-    let (kv, indivisible) = (kv::form(request, &manifest)?, manifest.quant.as_ref());
-    let choices = Choices { scheme, moe, kv, indivisible, prove: request.verify_passes, stop_after: Some(last) };
+    let Opened { manifest, scheme, moe, deployment, parts, .. } = Opened::new(manifest, request)?;
+    let choices = Choices {
+        scheme,
+        moe,
+        deployment: &deployment,
+        indivisible: manifest.quant.as_ref(),
+        prove: request.verify_passes,
+        stop_after: Some(last),
+    };
     let mut text = String::new();
     for (name, mut module) in parts.assets {
         pipeline::run(&mut module, pass_list(&manifest, name), choices)?;
@@ -226,15 +259,22 @@ fn chosen_scheme(request: &ExportRequest, manifest: &Manifest) -> Result<Scheme>
     Err(error.found(format!("`{scheme}`")).expected(known.join(" or ")))
 }
 
-/// The kernel where it can be used and nothing else was asked for: it reads quantised experts in half precision.
-fn chosen_moe(request: &ExportRequest, scheme: Scheme) -> Result<MoeForm> {
+/// The kernel where it can be used and nothing else was asked for: it reads quantised experts in half precision, on GPUs.
+fn chosen_moe(request: &ExportRequest, scheme: Scheme, deployment: &Deployment) -> Result<MoeForm> {
     let quantised = scheme.code_for(Part::RoutedExpert).is_some();
     let half = request.precision == Precision::F16;
     let refused = |found: &str, expected: &str, hint: &str| {
         let error = Error::input("the Metal kernel reads quantised experts in half precision").at("--moe metal");
         Err(error.found(found).expected(expected).hint(hint))
     };
+    let metal = deployment.takes_metal();
     match request.moe {
+        Some(MoeForm::Metal) if !metal => {
+            let unit = deployment.compute.map_or("", Compute::name);
+            let error = Error::input("the Metal kernel runs on GPUs only").at("--moe metal");
+            let error = error.found(format!("the compute unit `{unit}`")).expected("`gpu`");
+            Err(error.hint("use `--moe native`"))
+        }
         Some(MoeForm::Metal) if !quantised => refused(
             &format!("--quant {scheme}"),
             "a scheme that quantises experts",
@@ -244,15 +284,23 @@ fn chosen_moe(request: &ExportRequest, scheme: Scheme) -> Result<MoeForm> {
             refused("--precision f32", "--precision f16", "use `--precision f16` or `--moe native`")
         }
         Some(moe) => Ok(moe),
-        None => Ok(if quantised && half { MoeForm::Metal } else { MoeForm::Native }),
+        None => Ok(if quantised && half && metal { MoeForm::Metal } else { MoeForm::Native }),
     }
 }
 
-fn parts(request: &ExportRequest, manifest: &Manifest, source: &Source) -> Result<Parts> {
+fn parts(request: &ExportRequest, manifest: &Manifest, checkpoint: &Checkpoint, kv: KvForm) -> Result<Parts> {
     match &manifest.family {
-        Family::UnlimitedOcr(own) => unlimited_ocr::parts(request, (manifest, own), &source.checkpoint),
-        Family::GlmOcr(own) => glm_ocr::parts(request, (manifest, own), &source.checkpoint),
+        Family::UnlimitedOcr(own) => unlimited_ocr::parts(request, (manifest, own), checkpoint, kv),
+        Family::GlmOcr(own) => glm_ocr::parts(request, (manifest, own), checkpoint, kv),
     }
+}
+
+/// Says in the recipe which functions of fewer layers the decoder was cut into, if it was to be.
+fn add_chunks(recipe: &mut HostRecipe, assets: &[AssetPlan], whole: &[String], deployment: &Deployment) -> Result<()> {
+    let decoder = assets.iter().find(|asset| asset.name == DECODER);
+    let (Some(decoder), Some(chunking)) = (decoder, deployment.chunking) else { return Ok(()) };
+    recipe.kv.chunks = kv::chunks(&decoder.module, whole, (chunking, recipe.cache.layers))?;
+    recipe.check().at(|| "recipe.json")
 }
 
 fn plan_asset(

@@ -59,8 +59,9 @@ pub(super) fn parts(
     request: &ExportRequest,
     (manifest, own): (&Manifest, &GlmOcrSettings),
     checkpoint: &Checkpoint,
+    kv: KvForm,
 ) -> Result<Parts> {
-    let settings = Settings::read(request, (manifest, own), checkpoint)?;
+    let settings = Settings::read(request, (manifest, own), checkpoint, kv)?;
     let element = request.precision.element();
     let mut loader = Loader::new(checkpoint);
     let vision = settings.vision_module(element, &mut loader)?;
@@ -86,6 +87,7 @@ impl<'r> Settings<'r> {
         request: &ExportRequest,
         (manifest, own): (&'r Manifest, &'r GlmOcrSettings),
         checkpoint: &Checkpoint,
+        kv: KvForm,
     ) -> Result<Self> {
         let config = checkpoint.config();
         let text = glm_text::Config::read(&config)?;
@@ -95,14 +97,13 @@ impl<'r> Settings<'r> {
         let instruction = request.prompt.as_ref().unwrap_or(&manifest.defaults.prompt);
         let prompt = PagePrompt::new(checkpoint, instruction)?;
         let context = context::length(request, manifest, text.max_positions)?;
-        let forms = Forms::new(request, own, context)?;
+        let forms = Forms::new(request, own, (context, kv))?;
         let grids = if request.grids.is_empty() { &[own.grid][..] } else { &request.grids };
         let ids = tokenizer.encode(&prompt.rendered)?;
         check_grids(grids, ids.len(), context)?;
         let (placeholder, vocabulary) = (text.image.placeholder, text.vocabulary as u32);
         let fill = |grid| Slots { placeholder, vocabulary, grid }.fill(&ids);
         let pages = pages(grids, forms, &fill).at(|| format!("{}: {}", checkpoint.location(), prompt.origin))?;
-        let kv = kv::form(request, manifest)?;
         let stop = stop_tokens::read(checkpoint, &["text_config"], text.vocabulary)?;
         let tokenizer = tokenizer_files::read(checkpoint, &tokenizer, &stop)?;
         Ok(Self { manifest, own, text, vision, processor, prompt, forms, pages, context, stop, tokenizer, kv })
@@ -129,7 +130,7 @@ impl<'r> Settings<'r> {
     fn recipe(&self, element: ElementType) -> Recipe {
         let decoding = &self.manifest.decoding;
         let shortest = self.pages.iter().map(|page| page.prompt.ids.len()).min().unwrap_or(0);
-        let mut notes = notes::of_contract(self.forms);
+        let mut notes = notes::of_contract(self.forms, self.kv);
         notes.extend(self.tokenizer.notes.iter().cloned());
         Recipe {
             format_version: Recipe::FORMAT_VERSION,
@@ -175,7 +176,7 @@ impl<'r> Settings<'r> {
             },
             decoder: decoder_asset(),
             symbols: self.symbols(),
-            engine: notes::engine(self.forms),
+            engine: notes::engine(self.forms, self.kv),
         }
     }
 

@@ -1,17 +1,11 @@
 //! What a form of the key/value cache asks of the host, for the recipe.
 
-use super::{ExportRequest, Manifest};
-use crate::Result;
-use crate::host::recipe::{CacheRows, HostCache, KvCaches, KvFeed, KvRecipe};
-use crate::passes::{KvForm, kv_names};
+use std::collections::BTreeMap;
 
-/// The form that is asked for, else the manifest's own.
-///
-/// # Errors
-/// When the manifest names an unknown form.
-pub(super) fn form(request: &ExportRequest, manifest: &Manifest) -> Result<KvForm> {
-    request.kv.map_or_else(|| manifest.default_kv(), Ok)
-}
+use crate::graph::{Module, ParameterKind};
+use crate::host::recipe::{CacheRows, ChunkFunction, ChunkRecipe, HostCache, KvCaches, KvFeed, KvRecipe};
+use crate::passes::{ChunkLayers, KvForm, kv_names};
+use crate::{Error, Result};
 
 /// What a model calls what its functions take for their caches.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +27,36 @@ pub(super) fn recipe(form: KvForm, names: CacheNames) -> KvRecipe {
         chunks: Vec::new(),
         host: sentences(form, names),
     }
+}
+
+/// The chunks of a decoder of so many layers, from its module after the passes; none where it is one chunk and is not
+/// cut. `whole` are the names of the functions before.
+///
+/// # Errors
+/// When the module does not have them.
+pub(super) fn chunks(
+    decoder: &Module,
+    whole: &[String],
+    (chunking, layers): (ChunkLayers, usize),
+) -> Result<Vec<ChunkRecipe>> {
+    let ranges = chunking.chunks(layers);
+    if ranges.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let chunk = |(index, range): (usize, std::ops::Range<usize>)| {
+        let own = |name: &String| Ok((name.clone(), chunk_function(decoder, ChunkLayers::function_name(name, index))?));
+        let functions = whole.iter().map(own).collect::<Result<BTreeMap<_, _>>>()?;
+        Ok(ChunkRecipe { layers: [range.start, range.end], functions })
+    };
+    ranges.into_iter().enumerate().map(chunk).collect()
+}
+
+fn chunk_function(decoder: &Module, function: String) -> Result<ChunkFunction> {
+    let Some(own) = decoder.function(&function) else {
+        return Err(Error::input("the decoder was not cut").expected(format!("a function `{function}`")));
+    };
+    let inputs = own.parameters_of(ParameterKind::Input).map(|input| input.name.clone()).collect();
+    Ok(ChunkFunction { function, inputs })
 }
 
 fn feeds(form: KvForm, names: CacheNames) -> Vec<KvFeed> {
@@ -92,6 +116,11 @@ fn sentences(form: KvForm, CacheNames { position, keys, values }: CacheNames) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_pass_on_what_the_pass_calls_it() {
+        assert_eq!(ChunkLayers::HIDDEN, ChunkFunction::HIDDEN);
+    }
 
     #[test]
     fn every_form_says_where_the_tokens_of_a_call_are() {

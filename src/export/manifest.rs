@@ -33,6 +33,9 @@ pub struct Manifest {
     /// The `architectures` of its config.json.
     pub architectures: Vec<String>,
     schemes: Vec<String>,
+    /// The forms its key/value cache can have.
+    #[serde(deserialize_with = "list_from_text")]
+    pub kv: Vec<KvForm>,
     /// What an export uses where nothing is asked for.
     pub defaults: Defaults,
     /// Which code builds its graphs, and what only that code asks.
@@ -254,6 +257,7 @@ mod tests {
         for manifest in Manifest::all().unwrap() {
             assert_eq!(Manifest::find(&manifest.name).unwrap(), manifest);
             assert!(manifest.schemes().unwrap().contains(&manifest.default_scheme().unwrap()));
+            assert!(manifest.kv.contains(&manifest.default_kv().unwrap()));
         }
     }
 

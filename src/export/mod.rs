@@ -7,7 +7,9 @@ mod blueprint;
 mod built_in;
 mod chat_template;
 mod context;
+mod deployment;
 mod end_of_turn;
+mod fixed_shapes;
 mod glm_ocr;
 mod kv;
 mod manifest;
@@ -23,9 +25,11 @@ mod tokenizer_files;
 mod unlimited_ocr;
 
 pub use blueprint::{AssetPlan, Blueprint, graphs_after};
+pub use deployment::Deployment;
 pub use manifest::{Family, GlmOcrSettings, Manifest, UnlimitedOcrSettings};
 pub use plan::{
-    AssetReport, DroppedReport, FunctionReport, PassReport, Plan, SymbolReport, WeightReport, pass_reports,
+    AssetReport, DroppedReport, FunctionReport, KvFormReport, KvReport, PassReport, Plan, SymbolReport, WeightReport,
+    pass_reports,
 };
 pub use request::{CheckpointChoice, Destination, ExportRequest, MoeForm, Precision};
 pub use run::{ExportReport, Surroundings, export, export_explained};

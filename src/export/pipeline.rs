@@ -1,9 +1,9 @@
 //! The passes of an export: the manifest's list, each run or skipped as the request decides.
 
-use super::MoeForm;
+use super::{Deployment, MoeForm, fixed_shapes};
 use crate::error::At;
 use crate::graph::Module;
-use crate::passes::{self, Entry, KvForm, Outcome, Pass, PassLog};
+use crate::passes::{self, Entry, Outcome, Pass, PassLog};
 use crate::quant::{BlockCode, IndivisiblePolicy, Part, Scheme};
 use crate::{Error, Result};
 
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub(super) struct Choices<'r> {
     pub(super) scheme: Scheme,
     pub(super) moe: MoeForm,
-    pub(super) kv: KvForm,
+    pub(super) deployment: &'r Deployment,
     /// What the manifest says of linear layers that blocks do not fit.
     pub(super) indivisible: Option<&'r IndivisiblePolicy>,
     /// Run the functions before and after each pass.
@@ -26,7 +26,8 @@ enum Selected {
     Skip(&'static str, &'static str),
 }
 
-/// Runs the passes named, in order. The log has every name, skipped passes too.
+/// Runs the passes named, in order, and checks that no shape changes from step to step where the form of the cache has
+/// none that do. The log has every name, skipped passes too.
 pub(super) fn run(module: &mut Module, names: &[String], choices: Choices<'_>) -> Result<PassLog> {
     let mut log = PassLog::new();
     for name in names {
@@ -41,6 +42,7 @@ pub(super) fn run(module: &mut Module, names: &[String], choices: Choices<'_>) -
             break;
         }
     }
+    fixed_shapes::check(module, choices.deployment.kv)?;
     Ok(log)
 }
 
@@ -67,13 +69,23 @@ fn select(name: &str, choices: Choices<'_>) -> Result<Selected> {
         "metalize-moe" => Ok(Selected::Skip("metalize-moe", "the native form was asked for")),
         "gather-moe" if choices.moe == MoeForm::Native => run(Box::new(passes::GatherMoe)),
         "gather-moe" => Ok(Selected::Skip("gather-moe", "the Metal form was asked for")),
-        "static-kv" => run(Box::new(passes::StaticKv { form: choices.kv })),
+        "chunk-layers" => match choices.deployment.chunking {
+            Some(chunking) => run(Box::new(chunking)),
+            None => Ok(Selected::Skip("chunk-layers", "functions of fewer layers were not asked for")),
+        },
+        "static-kv" => run(Box::new(passes::StaticKv { form: choices.deployment.kv })),
+        "ane-norm" if choices.deployment.on_neural_engine() => run(Box::new(passes::AneNorm)),
+        "ane-norm" => Ok(Selected::Skip("ane-norm", NOT_ANE)),
+        "ane-conv" if choices.deployment.on_neural_engine() => run(Box::new(passes::AneConv)),
+        "ane-conv" => Ok(Selected::Skip("ane-conv", NOT_ANE)),
         "externalize" => run(Box::new(passes::Externalize)),
         "lower-linear" => run(Box::new(passes::LowerLinear)),
         "dead-code" => run(Box::new(passes::DeadCode)),
         _ => Err(Error::input("no such pass").found(format!("`{name}`"))),
     }
 }
+
+const NOT_ANE: &str = "it is for the Neural Engine, `--compute ane`";
 
 fn quantise_experts(code: BlockCode) -> passes::QuantiseExperts {
     passes::QuantiseExperts { code, step: passes::QuantiseExperts::KERNEL_STEP }

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::blueprint::{AssetPlan, Blueprint, stored_as};
+use super::{Deployment, Manifest, Statement, Target};
 use crate::bundle::{Account, Drop};
 use crate::graph::{Dim, Function, Op};
-use crate::passes::{Entry, PassLog};
+use crate::passes::{Entry, KvForm, PassLog};
 use crate::weights::{Recipe, WeightId, Weights};
 
 /// A whole export before it is made. Sizes are those of the real run, to the byte.
@@ -15,6 +16,8 @@ pub struct Plan {
     pub model: String,
     /// How weights are stored.
     pub scheme: String,
+    /// The form of the key/value cache.
+    pub kv: KvReport,
     /// The assets.
     pub assets: Vec<AssetReport>,
     /// Tensors the host holds.
@@ -25,6 +28,41 @@ pub struct Plan {
     pub dropped: Vec<DroppedReport>,
     /// What is said about the checkpoint.
     pub notes: Vec<String>,
+}
+
+/// The form of the key/value cache, and what is known of the forms where the bundle is to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KvReport {
+    /// The form.
+    pub form: String,
+    /// Where the bundle is to run, where that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// What is known there of each form that the model can have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<KvFormReport>,
+}
+
+/// What is known of a form on a target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KvFormReport {
+    /// The form.
+    pub form: String,
+    /// What is known of it.
+    #[serde(flatten)]
+    pub statement: Statement,
+}
+
+/// The form, and what is known of it: `indexed; on macOS 26, GPU, it runs [zoo/static-decode]`.
+impl std::fmt::Display for KvReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.form)?;
+        let known = self.forms.iter().find(|known| known.form == self.form);
+        match (&self.target, known) {
+            (Some(target), Some(known)) => write!(f, "; on {target}, it {}", known.statement),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One asset.
@@ -143,12 +181,26 @@ impl Plan {
         Self {
             model: blueprint.manifest.name.clone(),
             scheme: blueprint.scheme.to_string(),
+            kv: kv_report(&blueprint.deployment, &blueprint.manifest),
             assets: blueprint.assets.iter().map(asset_report).collect(),
             host_tensors: blueprint.host_tensors.iter().map(host).collect(),
             total_bytes: blueprint.weight_bytes(),
             dropped: dropped(blueprint),
             notes: blueprint.notes.clone(),
         }
+    }
+}
+
+fn kv_report(deployment: &Deployment, manifest: &Manifest) -> KvReport {
+    let forms = |target: &Target| {
+        let report =
+            |form: &KvForm| KvFormReport { form: form.to_string(), statement: target.statement(*form).clone() };
+        manifest.kv.iter().map(report).collect()
+    };
+    KvReport {
+        form: deployment.kv.to_string(),
+        target: deployment.target.as_ref().map(|target| target.title().to_owned()),
+        forms: deployment.target.as_ref().map(forms).unwrap_or_default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Family, Manifest};
+use super::{Compute, Family, Manifest};
 use crate::grid::Grid;
 use crate::host::recipe::Variant;
 use crate::passes::KvForm;
@@ -64,8 +64,6 @@ pub struct ExportRequest {
     pub scheme: Option<Scheme>,
     /// How routed experts run; for models that have some.
     pub moe: Option<MoeForm>,
-    /// How the decoder keeps its key/value cache.
-    pub kv: Option<KvForm>,
     /// Element type of activations.
     pub precision: Precision,
     /// Side of the page image in pixels; for models that take a square one.
@@ -80,6 +78,16 @@ pub struct ExportRequest {
     pub max_context: Option<usize>,
     /// Text of the prompt after the image.
     pub prompt: Option<String>,
+    /// The form of the key/value cache; without it the target chooses.
+    pub kv: Option<KvForm>,
+    /// Name of the target in `manifests/targets.toml`: `macos26`.
+    pub target: Option<String>,
+    /// What computes; without it the target's GPU, or its only unit.
+    pub compute: Option<Compute>,
+    /// Take a form that is known to crash on the target.
+    pub allow_known_crash: bool,
+    /// Decoder layers of a function; without it functions are whole.
+    pub chunk_layers: Option<usize>,
     /// Labelled values to return besides the results (`all` for every one); such bundles are marked as debug.
     pub probes: Vec<String>,
     /// Run the functions before and after each pass, and refuse a rewrite that changes the numbers.
@@ -97,7 +105,6 @@ impl ExportRequest {
             ignore_index: false,
             scheme: None,
             moe: None,
-            kv: None,
             precision: Precision::F16,
             image_size: None,
             grids: Vec::new(),
@@ -105,6 +112,11 @@ impl ExportRequest {
             prefill_chunk: None,
             max_context: None,
             prompt: None,
+            kv: None,
+            target: None,
+            compute: None,
+            allow_known_crash: false,
+            chunk_layers: None,
             probes: Vec::new(),
             verify_passes: false,
             threads: 0,

@@ -44,8 +44,9 @@ pub(super) fn parts(
     request: &ExportRequest,
     (manifest, own): (&Manifest, &UnlimitedOcrSettings),
     checkpoint: &Checkpoint,
+    kv: KvForm,
 ) -> Result<Parts> {
-    let settings = Settings::read(request, (manifest, own), checkpoint)?;
+    let settings = Settings::read(request, (manifest, own), checkpoint, kv)?;
     let element = request.precision.element();
     let mut loader = Loader::new(checkpoint);
     let vision = settings.vision_module(element, &mut loader)?;
@@ -75,6 +76,7 @@ impl<'r> Settings<'r> {
         request: &ExportRequest,
         (manifest, own): (&'r Manifest, &'r UnlimitedOcrSettings),
         checkpoint: &Checkpoint,
+        kv: KvForm,
     ) -> Result<Self> {
         let config = checkpoint.config();
         let text = deepseek_v2::Config::read(&config)?;
@@ -115,7 +117,7 @@ impl<'r> Settings<'r> {
             prompt_ids,
             tokenizer: tokenizer_files::read(checkpoint, &tokenizer, &stop)?,
             stop,
-            kv: kv::form(request, manifest)?,
+            kv,
             text,
             vision,
         })

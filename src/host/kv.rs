@@ -89,7 +89,7 @@ impl<'r> Sequence<'r> {
     /// The layers of each part that a function is called as.
     fn layers(&self) -> Vec<Range<usize>> {
         match self.kv.chunks.as_slice() {
-            [] => vec![0..self.cache.layers],
+            [] => std::iter::once(0..self.cache.layers).collect(),
             chunks => chunks.iter().map(ChunkRecipe::range).collect(),
         }
     }

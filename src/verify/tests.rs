@@ -10,7 +10,7 @@ use super::*;
 use crate::ElementType::{F16, F32};
 use crate::bundle::Cancel;
 use crate::error::ErrorClass;
-use crate::export::{CheckpointChoice, Destination, ExportRequest, MoeForm, Precision, Surroundings, export};
+use crate::export::{CheckpointChoice, Compute, Destination, ExportRequest, MoeForm, Precision, Surroundings, export};
 use crate::mlirb::build::{GraphBuilder, Input, NewOperation, ProgramBuilder};
 use crate::mlirb::{Attribute, Dim, Program, TensorType, Type};
 use crate::passes::KvForm;
@@ -108,6 +108,22 @@ fn whole_bundles_of_every_form_pass() {
         let agreement = verdict.report.agreement.unwrap();
         assert_eq!((agreement.runtime.as_str(), agreement.rows), ("eval", 1 + Options::STEPS.get()));
         assert!(agreement.worst_cosine > 0.9999, "{agreement:?}");
+    }
+}
+
+#[test]
+fn whole_bundles_of_every_form_of_the_cache_pass_for_every_unit() {
+    let slots = || ExportRequest { functions: Vec::new(), ..slots_request() };
+    for model in [request, slots] {
+        let of = |kv| ExportRequest { kv: Some(kv), ..model() };
+        let forms = KvForm::ALL.map(of);
+        let chunked = ExportRequest { chunk_layers: Some(2), ..of(KvForm::Host) };
+        let ane = ExportRequest { compute: Some(Compute::Ane), ..chunked.clone() };
+        for request in forms.into_iter().chain([chunked, ane]) {
+            let asked = format!("{}: {:?} {:?}", request.model, request.kv, request.chunk_layers);
+            let verdict = Sample::of(request).verdict();
+            assert!(verdict.failure.is_none() && verdict.report.passed, "{asked}: {}", verdict.report);
+        }
     }
 }
 

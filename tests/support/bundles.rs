@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use aimodel::bundle::{Bundle, Cancel};
 use aimodel::export::{CheckpointChoice, Destination, ExportRequest, MoeForm, Surroundings, export};
 use aimodel::host::reader::HostAssets;
+use aimodel::host::recipe::Variant;
 use aimodel::progress::Silent;
 use aimodel::quant::Scheme;
 use aimodel::runtime::Asset;
@@ -21,6 +22,25 @@ pub fn structure() -> CheckpointChoice {
 /// An export of `unlimited-ocr` in half precision; everything that is not given is the model's own.
 pub fn request(checkpoint: CheckpointChoice, scheme: Scheme, moe: MoeForm) -> ExportRequest {
     ExportRequest { checkpoint, scheme: Some(scheme), moe: Some(moe), ..ExportRequest::new("unlimited-ocr") }
+}
+
+/// The seeded random checkpoint of GLM-OCR.
+pub fn glm_structure() -> CheckpointChoice {
+    CheckpointChoice::Path(golden("structure/glm-ocr"))
+}
+
+/// An export of `glm-ocr` with every form of the decoder in two grids, which are small: Apple's CPU runtime computes
+/// half precision in software.
+pub fn glm_request(checkpoint: CheckpointChoice, scheme: Scheme) -> ExportRequest {
+    ExportRequest {
+        checkpoint,
+        scheme: Some(scheme),
+        grids: ["4x5", "5x4"].map(|grid| grid.parse().unwrap()).to_vec(),
+        functions: Variant::ALL.to_vec(),
+        prefill_chunk: Some(16),
+        max_context: Some(128),
+        ..ExportRequest::new("glm-ocr")
+    }
 }
 
 /// A bundle in a temporary folder.

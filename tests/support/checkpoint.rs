@@ -11,9 +11,16 @@ use super::golden;
 pub const SHARDS: [&str; 2] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
 /// Name of the shard index.
 pub const INDEX: &str = "model.safetensors.index.json";
-/// Files beside the weights.
-const SIDE_FILES: [&str; 4] =
-    ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "processor_config.json"];
+/// Files beside the weights, of which a checkpoint has some.
+const SIDE_FILES: [&str; 7] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+];
 
 /// One tensor: elements are little-endian and row-major.
 #[derive(Clone)]
@@ -66,12 +73,25 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// `golden/structure/unlimited-ocr`, its tensors in the order in which they are stored.
     pub fn golden() -> Self {
-        let folder = golden("structure/unlimited-ocr");
+        Self::structure("unlimited-ocr")
+    }
+
+    /// `golden/structure/glm-ocr`, its tensors in the order in which they are stored.
+    pub fn golden_glm() -> Self {
+        Self::structure("glm-ocr")
+    }
+
+    fn structure(model: &str) -> Self {
+        let folder = golden(&format!("structure/{model}"));
         let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
         Self {
             config: serde_json::from_slice(&read("config.json")).unwrap(),
             tensors: SHARDS.iter().flat_map(|shard| parse(&read(shard))).collect(),
-            files: SIDE_FILES.iter().map(|name| (name.to_string(), read(name))).collect(),
+            files: SIDE_FILES
+                .iter()
+                .filter(|name| folder.join(name).exists())
+                .map(|name| (name.to_string(), read(name)))
+                .collect(),
         }
     }
 

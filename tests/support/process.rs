@@ -16,10 +16,17 @@ pub fn aimodel<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Command {
 
 /// The words of a small export.
 pub fn export(checkpoint: &Path, output: &Path) -> Vec<String> {
-    let words = ["export", "--model", "unlimited-ocr", "--image-size", "64", "--quiet"];
-    let path = |path: &Path| path.to_str().unwrap().to_owned();
-    let places = ["--checkpoint".to_owned(), path(checkpoint), "-o".to_owned(), path(output)];
-    words.map(str::to_owned).into_iter().chain(places).collect()
+    export_as(&["--model", "unlimited-ocr", "--image-size", "64", "--quiet"], checkpoint, output)
+}
+
+/// The words of a small export of GLM-OCR, which tells its warnings.
+pub fn export_glm(checkpoint: &Path, output: &Path) -> Vec<String> {
+    export_as(&["--model", "glm-ocr", "--grid", "4x5", "--max-context", "128"], checkpoint, output)
+}
+
+fn export_as(options: &[&str], checkpoint: &Path, output: &Path) -> Vec<String> {
+    let places = ["--checkpoint", checkpoint.to_str().unwrap(), "-o", output.to_str().unwrap()];
+    ["export"].iter().chain(options).chain(&places).map(|word| (*word).to_owned()).collect()
 }
 
 /// Exit code and stderr.

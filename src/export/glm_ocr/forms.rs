@@ -5,6 +5,7 @@ use crate::export::manifest::GlmOcrSettings;
 use crate::grid::Grid;
 use crate::host::recipe::{DecoderFunctions, PrefillFunction, Variant};
 use crate::models::glm_text::{Call, Query};
+use crate::passes::KvForm;
 use crate::{Error, Result};
 
 /// The function that an engine calls.
@@ -25,10 +26,16 @@ impl Forms {
     /// What is asked for, else the manifest's own.
     ///
     /// # Errors
-    /// When the chunk does not fit the context, or no function takes it.
-    pub(super) fn new(request: &ExportRequest, own: &GlmOcrSettings, context: usize) -> Result<Self> {
+    /// When the chunk does not fit the context, or no function takes it, or the form of the key/value cache does not take
+    /// any number of tokens and a function is to.
+    pub(super) fn new(request: &ExportRequest, own: &GlmOcrSettings, (context, kv): (usize, KvForm)) -> Result<Self> {
         let forms = if request.functions.is_empty() { &own.functions } else { &request.functions };
         let has = |form| forms.contains(&form);
+        if has(Variant::Dynamic) && kv != KvForm::Dynamic {
+            let error = Error::input("a function for any number of tokens has shapes that change from step to step");
+            let error = error.at("--functions dynamic").found(format!("the form `{kv}` of the key/value cache"));
+            return Err(error.expected("the form `dynamic`").hint("use `--functions pf64`, `s1` or `--kv dynamic`"));
+        }
         let chunked = has(Variant::Prefill);
         if request.prefill_chunk.is_some() && !chunked {
             let error = Error::input("no function takes a chunk of the prompt").at(CHUNK);
@@ -107,10 +114,14 @@ mod tests {
     use crate::export::{Family, Manifest};
 
     fn forms(functions: &[Variant], chunk: Option<usize>) -> Result<Forms> {
+        forms_in(KvForm::Dynamic, functions, chunk)
+    }
+
+    fn forms_in(kv: KvForm, functions: &[Variant], chunk: Option<usize>) -> Result<Forms> {
         let Family::GlmOcr(own) = Manifest::find("glm-ocr").unwrap().family else { panic!("another family") };
         let request =
             ExportRequest { functions: functions.to_vec(), prefill_chunk: chunk, ..ExportRequest::new("glm-ocr") };
-        Forms::new(&request, &own, 128)
+        Forms::new(&request, &own, (128, kv))
     }
 
     fn names(functions: &[Variant], name: GridName) -> Vec<String> {
@@ -147,6 +158,18 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert_eq!(forms(&[], Some(128)).unwrap().prefill, Some(128));
+    }
+
+    #[test]
+    fn any_number_of_tokens_needs_shapes_that_change() {
+        for kv in KvForm::ALL {
+            assert_eq!(forms_in(kv, &[], None).unwrap(), forms(&[], None).unwrap(), "{kv}");
+            let dynamic = forms_in(kv, &[Variant::Step, Variant::Dynamic], None);
+            assert_eq!(dynamic.is_ok(), kv == KvForm::Dynamic, "{kv}");
+        }
+        let error = forms_in(KvForm::Shift, &[Variant::Dynamic], None).unwrap_err();
+        assert!(error.to_string().starts_with("--functions dynamic: a function for any number of tokens"), "{error}");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("--kv dynamic")));
     }
 
     #[test]

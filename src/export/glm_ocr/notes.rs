@@ -3,20 +3,23 @@
 use super::forms::Forms;
 use crate::host::recipe::EngineRecipe;
 use crate::host::slots::RopeShift;
+use crate::passes::KvForm;
 
 /// What the decoder needs of the engine that runs it.
-pub(super) fn engine(forms: Forms) -> EngineRecipe {
+pub(super) fn engine(forms: Forms, kv: KvForm) -> EngineRecipe {
+    let reshapes = kv == KvForm::Dynamic;
+    let option = if reshapes { " --expect-frequent-reshapes" } else { "" };
     EngineRecipe {
         chunk_threshold: forms.steps().then_some(1),
-        expect_frequent_reshapes: true,
-        aot_compile: "coreai-build compile decoder.aimodel --platform iOS --architecture h18p \
-                      --preferred-compute gpu --expect-frequent-reshapes"
-            .to_owned(),
+        expect_frequent_reshapes: reshapes,
+        aot_compile: format!(
+            "coreai-build compile decoder.aimodel --platform iOS --architecture h18p --preferred-compute gpu{option}"
+        ),
     }
 }
 
 /// The same, and what surrounds it, as sentences.
-pub(super) fn of_contract(forms: Forms) -> Vec<String> {
+pub(super) fn of_contract(forms: Forms, kv: KvForm) -> Vec<String> {
     let mut notes = Vec::new();
     if forms.steps() {
         notes.push(
@@ -25,11 +28,13 @@ pub(super) fn of_contract(forms: Forms) -> Vec<String> {
                 .to_owned(),
         );
     }
-    notes.push(
-        "position_ids are 0 to the tokens read so far and grow with every call: load with expectFrequentReshapes, or \
-         compile with the command `engine.aot_compile`"
-            .to_owned(),
-    );
+    if kv == KvForm::Dynamic {
+        notes.push(
+            "position_ids are 0 to the tokens read so far and grow with every call: load with expectFrequentReshapes, \
+             or compile with the command `engine.aot_compile`"
+                .to_owned(),
+        );
+    }
     notes.push("an answer ends at any token of `stop`, not at the eos_token of the tokenizer alone".to_owned());
     notes.push(
         "a page whose size, as the checkpoint's processor resizes it, is that of a grid is stretched to it; any other \

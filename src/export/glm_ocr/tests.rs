@@ -26,9 +26,13 @@ fn file(name: &str) -> String {
 }
 
 fn export(request: &ExportRequest, checkpoint: &Checkpoint) -> Result<Parts> {
+    export_in(KvForm::Dynamic, request, checkpoint)
+}
+
+fn export_in(kv: KvForm, request: &ExportRequest, checkpoint: &Checkpoint) -> Result<Parts> {
     let manifest = Manifest::find("glm-ocr").unwrap();
     let Family::GlmOcr(own) = &manifest.family else { panic!("another family") };
-    parts(request, (&manifest, own), checkpoint)
+    parts(request, (&manifest, own), checkpoint, kv)
 }
 
 fn request(grids: &[&str]) -> ExportRequest {
@@ -89,6 +93,20 @@ fn a_decoder_for_any_number_of_tokens_needs_no_chunk_threshold() {
     let parts = export(&request, &checkpoint(&[])).unwrap();
     assert_eq!(slots(&parts).engine.chunk_threshold, None);
     assert!(!parts.recipe.notes.iter().any(|note| note.contains("COREAI_CHUNK_THRESHOLD")));
+}
+
+#[test]
+fn only_positions_that_grow_need_an_engine_that_reshapes() {
+    for kv in KvForm::ALL {
+        let parts = export_in(kv, &request(&["4x4"]), &checkpoint(&[])).unwrap();
+        let grows = kv == KvForm::Dynamic;
+        let engine = &slots(&parts).engine;
+        assert_eq!(engine.expect_frequent_reshapes, grows, "{kv}");
+        assert_eq!(engine.aot_compile.contains("--expect-frequent-reshapes"), grows, "{kv}");
+        assert_eq!(parts.recipe.notes.iter().any(|note| note.contains("position_ids")), grows, "{kv}");
+        assert_eq!(!slots(&parts).symbols.is_empty(), grows, "{kv}");
+        assert_eq!(parts.recipe.kv.form, kv.name());
+    }
 }
 
 #[test]
