@@ -1,10 +1,13 @@
-//! The full-size synthetic checkpoint, end to end: time of each stage, peak memory, exactness of the plan, and one
-//! decode step of the native twin on Apple's runtime beside our executor.
+//! A full-size synthetic checkpoint, end to end: time of each stage, peak memory and exactness of the plan. Of
+//! Unlimited-OCR, one decode step of the native twin on Apple's runtime beside our executor; of GLM-OCR, the export
+//! again, which gives the same bytes.
 //!
-//! `benches/fullsize.sh` makes the checkpoint and runs this.
+//! `benches/fullsize.sh` makes the checkpoints and runs this for each.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench reports and stops at the first fault")]
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -13,12 +16,13 @@ use aimodel::bundle::Cancel;
 use aimodel::eval::Options;
 use aimodel::export::{Blueprint, CheckpointChoice, Destination, ExportRequest, MoeForm, Plan, Surroundings, export};
 use aimodel::host::decode::argmax;
-use aimodel::host::recipe::Recipe;
+use aimodel::host::recipe::{Recipe, Variant};
 use aimodel::progress::Progress;
 use aimodel::quant::Scheme;
 use aimodel::runtime::coreai::{CoreAi, interpreter};
 use aimodel::runtime::eval::{Eval, Modules};
 use aimodel::runtime::{Asset, Call, HostTensor, Runtime};
+use sha2::{Digest, Sha256};
 
 /// Prints how long each stage took.
 #[derive(Default)]
@@ -43,31 +47,64 @@ fn main() {
         println!("AIMODEL_FULLSIZE is not set: run benches/fullsize.sh");
         return;
     };
+    // The folder has the model's name.
+    let model = checkpoint.file_name().unwrap().to_str().unwrap();
+    let request = ExportRequest { checkpoint: CheckpointChoice::Path(checkpoint.clone()), ..ExportRequest::new(model) };
     let out = checkpoint.with_extension("out");
     std::fs::create_dir_all(&out).unwrap();
-    let metal = timed_export(&checkpoint, &out.join("metal"), MoeForm::Metal);
-    println!("peak resident memory {} MB", peak_memory_mb());
-    std::fs::remove_dir_all(metal).unwrap();
-    let native = timed_export(&checkpoint, &out.join("native"), MoeForm::Native);
-    compare_decode_step(&native);
+    match model {
+        "glm-ocr" => glm_ocr(request, &out),
+        _ => unlimited_ocr(request, &out),
+    }
     std::fs::remove_dir_all(out).unwrap();
 }
 
-fn timed_export(checkpoint: &Path, output: &Path, moe: MoeForm) -> PathBuf {
-    let mut request = ExportRequest::new("unlimited-ocr");
-    request.checkpoint = CheckpointChoice::Path(checkpoint.to_owned());
-    request.scheme = Some(Scheme::Sym8);
-    request.moe = Some(moe);
-    println!("export, sym8, {moe:?}");
-    let planned = Plan::of(&Blueprint::new(&request).unwrap());
+fn unlimited_ocr(request: ExportRequest, out: &Path) {
+    let request = |moe| ExportRequest { scheme: Some(Scheme::Sym8), moe: Some(moe), ..request.clone() };
+    let metal = timed_export(&request(MoeForm::Metal), &out.join("metal"));
+    println!("peak resident memory {} MB", peak_memory_mb());
+    std::fs::remove_dir_all(metal).unwrap();
+    let native = timed_export(&request(MoeForm::Native), &out.join("native"));
+    compare_decode_step(&native);
+}
+
+/// The vision tower in half precision, and a decoder of codes with a function for one token and one for a chunk.
+fn glm_ocr(request: ExportRequest, out: &Path) {
+    let request = ExportRequest { scheme: Some(Scheme::Int8Hu), functions: vec![Variant::Prefill], ..request };
+    let first = digests(&timed_export(&request, &out.join("first")));
+    let second = digests(&timed_export(&request, &out.join("second")));
+    println!("peak resident memory {} MB", peak_memory_mb());
+    assert_eq!(first, second, "two exports differ");
+    println!("two exports are equal, {} files", first.len());
+}
+
+/// The hash of each file of a bundle, by its path in it.
+fn digests(bundle: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = walkdir::WalkDir::new(bundle).into_iter().map(Result::unwrap).filter(|e| e.file_type().is_file());
+    let digest = |path: &Path| {
+        let (mut file, mut hash, mut chunk) = (File::open(path).unwrap(), Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut chunk).unwrap() {
+                0 => break hash.finalize().to_vec(),
+                read => hash.update(&chunk[..read]),
+            }
+        }
+    };
+    entries.map(|e| (e.path().strip_prefix(bundle).unwrap().to_owned(), digest(e.path()))).collect()
+}
+
+fn timed_export(request: &ExportRequest, output: &Path) -> PathBuf {
+    println!("export {}, {}", request.model, output.file_name().unwrap().display());
+    let planned = Plan::of(&Blueprint::new(request).unwrap());
     let destination = Destination { path: output.to_owned(), zip: false, force: true };
     let (progress, cancel) = (Stages::default(), Cancel::default());
     let begun = Instant::now();
     let surroundings = Surroundings { progress: &progress, cancel: &cancel, date: None };
-    let report = export(&request, &destination, surroundings).unwrap();
+    let report = export(request, &destination, surroundings).unwrap();
     println!("  {:<14} {:>6.2} s", "in all", begun.elapsed().as_secs_f64());
     for (asset, (name, bytes)) in planned.assets.iter().zip(&report.assets) {
         assert_eq!(asset.bytes, *bytes, "the plan of {name}");
+        println!("  {name:<14} {bytes} bytes, as planned");
     }
     report.output
 }

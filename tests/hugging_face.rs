@@ -4,27 +4,20 @@
 //! The bundle is in single precision, as the reference is. `--nocapture` prints the largest difference of each tensor.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(clippy::print_stdout, reason = "shown with --nocapture")]
 
 mod support;
 
-use aimodel::eval::Options;
 use aimodel::export::{ExportRequest, MoeForm, Precision};
 use aimodel::host::decode::{Generator, Next, NoRepeatNgram, Policy};
 use aimodel::host::image;
 use aimodel::host::reader::HostAssets;
 use aimodel::host::recipe::EmbeddingsContract;
 use aimodel::quant::Scheme;
-use aimodel::runtime::eval::{Eval, Modules};
 use aimodel::runtime::{Asset, Call, HostTensor, Outputs, Runtime};
-use support::bundles::{self, Exported};
-use support::{Reference, check_close, golden, largest_difference, python};
+use support::stages::{On, Stage};
+use support::{Reference, bundles, golden};
 
 const MODEL: &str = "unlimited-ocr";
-
-/// Absolute where values are O(1), relative to the largest above that: both runtimes stay below a fifth of it. A step
-/// that forgets nothing beyond the window is off by 0.3 to 9.
-const TOLERANCE: f32 = 2e-4;
 
 /// Tokens of the prompt: BOS, 111 of the image, 5 of the text.
 const PREFIX: usize = 117;
@@ -46,14 +39,6 @@ const PREFILL: &[&str] = &[
     "router.2.topk_weights",
     "norm",
 ];
-
-#[derive(Debug, Clone, Copy)]
-enum On {
-    /// The reference executor.
-    Eval,
-    /// Apple's runtime.
-    CoreAi,
-}
 
 #[test]
 fn vision_at_640_equals_hugging_face_on_the_reference_executor() {
@@ -88,8 +73,8 @@ fn the_decoder_equals_hugging_face_on_apples_runtime() {
 /// From the page's file to the features as the decoder takes them.
 fn vision(on: On, side: usize, labels: &'static [&'static str]) {
     let request = ExportRequest { image_size: Some(side), max_context: Some(512), ..request(labels) };
-    with_runtime(on, &request, |runtime, host| {
-        let reference = Stage::new(on, &format!("vision_{side}"));
+    on.export(&request, |runtime, host| {
+        let reference = Stage::new(on, MODEL, &format!("vision_{side}"));
         let page = image::open(golden("structure/unlimited-ocr/page.png")).unwrap();
         let vision = &contract(host).vision;
         let inputs = vec![(vision.image.as_str(), host.embeddings().unwrap().pixels(&page).unwrap())];
@@ -104,7 +89,7 @@ fn vision(on: On, side: usize, labels: &'static [&'static str]) {
             let (_, features) = reference.tensors.floats("image_features");
             // The image follows the BOS token.
             reference.check("image_features", &embeds[HIDDEN..][..features.len()], &features);
-            let prefill = Stage::new(on, "prefill");
+            let prefill = Stage::new(on, MODEL, "prefill");
             prefill.check("inputs_embeds", &embeds, &prefill.tensors.floats("inputs_embeds").1);
         }
     });
@@ -113,8 +98,8 @@ fn vision(on: On, side: usize, labels: &'static [&'static str]) {
 /// Prefill, forced steps past the window, and the model's own choice of tokens.
 fn decoder(on: On) {
     let request = ExportRequest { max_context: Some(CACHE), ..request(PREFILL) };
-    with_runtime(on, &request, |runtime, host| {
-        let reference = Stage::new(on, "decode");
+    on.export(&request, |runtime, host| {
+        let reference = Stage::new(on, MODEL, "decode");
         let prompt: Vec<i32> = host.prompts()[0].iter().map(|&id| id.try_into().unwrap()).collect();
         assert_eq!(prompt, Reference::open(MODEL, "prefill").ints("input_ids"), "input_ids");
         let mut decoder = Decoder { runtime, host };
@@ -135,7 +120,7 @@ fn decoder(on: On) {
 }
 
 fn prefill(on: On, decoder: &mut Decoder<'_>, decode: &Stage) {
-    let reference = Stage::new(on, "prefill");
+    let reference = Stage::new(on, MODEL, "prefill");
     let (_, embeds) = reference.tensors.floats("inputs_embeds");
     let mut outputs = decoder.prefill(embeds);
     PREFILL.iter().for_each(|label| reference.check_output(label, &mut outputs));
@@ -214,53 +199,11 @@ impl Decoder<'_> {
     }
 }
 
-/// The reference of one stage, and where it is compared.
-struct Stage {
-    on: On,
-    name: String,
-    tensors: Reference,
-}
-
-impl Stage {
-    fn new(on: On, name: &str) -> Self {
-        Self { on, name: name.to_owned(), tensors: Reference::open(MODEL, name) }
-    }
-
-    fn check_output(&self, label: &str, outputs: &mut Outputs) {
-        let (shape, want) = self.tensors.floats(label);
-        self.check(label, &outputs.take_floats(label, &shape).unwrap(), &want);
-    }
-
-    fn check_row(&self, tensor: &str, row: usize, got: &[f32]) {
-        let (_, want) = self.tensors.floats(tensor);
-        self.check(&format!("{tensor}[{row}]"), got, &want[row * got.len()..][..got.len()]);
-    }
-
-    fn check(&self, tensor: &str, got: &[f32], want: &[f32]) {
-        let magnitude = want.iter().fold(0.0_f32, |most, v| most.max(v.abs()));
-        let difference = largest_difference(got, want);
-        println!("{:?} {} {tensor}: differs by {difference:.1e} of {magnitude:.1e}", self.on, self.name);
-        check_close(&format!("{} {tensor}", self.name), got, want, TOLERANCE);
-    }
-}
-
 fn request(labels: &[&str]) -> ExportRequest {
     ExportRequest {
         precision: Precision::F32,
         probes: labels.iter().map(ToString::to_string).collect(),
         ..bundles::request(bundles::structure(), Scheme::Fp16, MoeForm::Native)
-    }
-}
-
-/// Exports, and does `work` with the bundle's host and a runtime over its assets.
-fn with_runtime(on: On, request: &ExportRequest, work: impl FnOnce(&mut dyn Runtime, &HostAssets)) {
-    let bundle = Exported::new(request);
-    match on {
-        On::Eval => {
-            let modules = Modules::open(&bundle.assets()).unwrap();
-            work(&mut Eval::new(&modules, Options::default()), &bundle.host());
-        }
-        On::CoreAi => work(&mut python::core_ai(bundle.assets()), &bundle.host()),
     }
 }
 

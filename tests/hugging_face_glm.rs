@@ -5,26 +5,20 @@
 //! The bundle is in single precision, as the reference is. `--nocapture` prints the largest difference of each tensor.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(clippy::print_stdout, reason = "shown with --nocapture")]
 
 mod support;
 
-use aimodel::eval::Options;
 use aimodel::export::{CheckpointChoice, ExportRequest, Precision};
 use aimodel::grid::Grid;
 use aimodel::host::image;
 use aimodel::host::reader::HostAssets;
 use aimodel::host::recipe::{Contract, GridRecipe, SlotsContract, Variant};
 use aimodel::quant::Scheme;
-use aimodel::runtime::eval::{Eval, Modules};
 use aimodel::runtime::{Asset, Call, HostTensor, Outputs, Runtime, State};
-use support::bundles::Exported;
-use support::{Reference, check_close, golden, largest_difference, python};
+use support::stages::{On, Stage};
+use support::{Reference, golden};
 
 const MODEL: &str = "glm-ocr";
-
-/// That of the tests of Unlimited-OCR.
-const TOLERANCE: f32 = 2e-4;
 
 /// Tokens of the prompt, 20 of them visual.
 const PREFIX: usize = 32;
@@ -39,14 +33,6 @@ const HEAD: usize = 32;
 
 const VISION: &[&str] = &["patch_embed", "block.0", "block.1", "post_layernorm", "downsample", "merger"];
 const PREFILL: &[&str] = &["inputs_embeds", "layer.0", "layer.1", "norm"];
-
-#[derive(Debug, Clone, Copy)]
-enum On {
-    /// The reference executor.
-    Eval,
-    /// Apple's runtime.
-    CoreAi,
-}
 
 #[test]
 fn both_grids_see_as_hugging_face_on_the_reference_executor() {
@@ -70,11 +56,11 @@ fn the_decoder_equals_hugging_face_on_apples_runtime() {
 
 /// From the pages' files to the visual tokens: one page whose size is kept, one that is resized.
 fn vision(on: On) {
-    with_runtime(on, &request(VISION), |runtime, host| {
+    on.export(&request(VISION), |runtime, host| {
         let contract = contract(host);
         for (index, (page, stage)) in [("page.png", "vision"), ("page_resize.png", "vision_resize")].iter().enumerate()
         {
-            let reference = Stage::new(on, stage);
+            let reference = Stage::new(on, MODEL, stage);
             let page = image::open(golden("structure/glm-ocr").join(page)).unwrap();
             assert_eq!(host.grid_of(&page).unwrap(), index, "{stage}");
             let processor = contract.page.processor();
@@ -86,23 +72,23 @@ fn vision(on: On) {
                 states: Vec::new(),
             };
             let mut outputs = runtime.run(&call).unwrap();
-            VISION.iter().for_each(|label| reference.check_if_there(label, &mut outputs));
-            reference.check_as("image_features", &contract.vision.image_embeds, &mut outputs);
+            VISION.iter().for_each(|label| check_if_there(&reference, label, &mut outputs));
+            check_as(&reference, "image_features", &contract.vision.image_embeds, &mut outputs);
         }
     });
 }
 
 /// Prefill layer by layer, forced steps, and the model's own choice of tokens with each variant.
 fn decoder(on: On) {
-    with_runtime(on, &request(PREFILL), |runtime, host| {
+    on.export(&request(PREFILL), |runtime, host| {
         let contract = contract(host);
         let grid = &contract.grids[0];
         let mut decoder = Decoder::new(runtime, host, contract, grid);
         prefill(on, &mut decoder);
         forced_steps(on, &mut decoder);
 
-        let want = Stage::new(on, "decode").tensors.ints("greedy_ids");
-        let steps = Stage::new(on, "decode");
+        let want = Stage::new(on, MODEL, "decode").tensors.ints("greedy_ids");
+        let steps = Stage::new(on, MODEL, "decode");
         for variant in Variant::ALL {
             decoder.reset();
             let mut logits = decoder.read_prompt(variant);
@@ -126,21 +112,21 @@ fn decoder(on: On) {
 
 /// The prompt with three distinct position rows at its visual tokens, by the function that takes any number of tokens.
 fn prefill(on: On, decoder: &mut Decoder<'_>) {
-    let reference = Stage::new(on, "prefill");
+    let reference = Stage::new(on, MODEL, "prefill");
     decoder.reset();
     let ids = decoder.prompt.clone();
     let function = decoder.grid.decoder.dynamic.as_deref().unwrap();
     let mut outputs = decoder.feed(function, &ids);
-    PREFILL.iter().for_each(|label| reference.check_if_there(label, &mut outputs));
+    PREFILL.iter().for_each(|label| check_if_there(&reference, label, &mut outputs));
     for label in ["rope_cos", "rope_sin"] {
         let got = outputs.take_floats(label, &[1, 1, PREFIX, HEAD]).unwrap();
         reference.check(label, &got, &reference.tensors.floats(label).1);
     }
-    reference.check_as("logits", "logits", &mut outputs);
+    check_as(&reference, "logits", "logits", &mut outputs);
 }
 
 fn forced_steps(on: On, decoder: &mut Decoder<'_>) {
-    let reference = Stage::new(on, "decode");
+    let reference = Stage::new(on, MODEL, "decode");
     let ids = reference.tensors.ints("forced_ids");
     assert_eq!(ids.len(), 32);
     for (row, id) in ids.into_iter().enumerate() {
@@ -237,44 +223,19 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The reference of one stage, and where it is compared.
-struct Stage {
-    on: On,
-    name: String,
-    tensors: Reference,
+/// Compares the output where the reference has a tensor of its name: that of a resized page has its last stages only.
+fn check_if_there(stage: &Stage, label: &str, outputs: &mut Outputs) {
+    if stage.tensors.names().iter().any(|name| name == label) {
+        check_as(stage, label, label, outputs);
+    }
 }
 
-impl Stage {
-    fn new(on: On, name: &str) -> Self {
-        Self { on, name: name.to_owned(), tensors: Reference::open(MODEL, name) }
-    }
-
-    /// The reference of a resized page has its last stages only.
-    fn check_if_there(&self, label: &str, outputs: &mut Outputs) {
-        if self.tensors.names().iter().any(|name| name == label) {
-            self.check_as(label, label, outputs);
-        }
-    }
-
-    /// Tensors of the reference may lack our leading axis of one.
-    fn check_as(&self, tensor: &str, output: &str, outputs: &mut Outputs) {
-        let (shape, want) = self.tensors.floats(tensor);
-        let batched: Vec<usize> = std::iter::once(1).chain(shape.iter().copied()).collect();
-        let got = outputs.clone().take_floats(output, &shape).or_else(|_| outputs.take_floats(output, &batched));
-        self.check(tensor, &got.unwrap(), &want);
-    }
-
-    fn check_row(&self, tensor: &str, row: usize, got: &[f32]) {
-        let (_, want) = self.tensors.floats(tensor);
-        self.check(&format!("{tensor}[{row}]"), got, &want[row * got.len()..][..got.len()]);
-    }
-
-    fn check(&self, tensor: &str, got: &[f32], want: &[f32]) {
-        let magnitude = want.iter().fold(0.0_f32, |most, v| most.max(v.abs()));
-        let difference = largest_difference(got, want);
-        println!("{:?} {} {tensor}: differs by {difference:.1e} of {magnitude:.1e}", self.on, self.name);
-        check_close(&format!("{} {tensor}", self.name), got, want, TOLERANCE);
-    }
+/// Tensors of the reference may lack our leading axis of one.
+fn check_as(stage: &Stage, tensor: &str, output: &str, outputs: &mut Outputs) {
+    let (shape, want) = stage.tensors.floats(tensor);
+    let batched: Vec<usize> = std::iter::once(1).chain(shape.iter().copied()).collect();
+    let got = outputs.clone().take_floats(output, &shape).or_else(|_| outputs.take_floats(output, &batched));
+    stage.check(tensor, &got.unwrap(), &want);
 }
 
 fn request(labels: &[&str]) -> ExportRequest {
@@ -296,18 +257,6 @@ fn contract(host: &HostAssets) -> &SlotsContract {
     match &host.recipe().contract {
         Contract::Slots(contract) => contract,
         Contract::Embeddings(_) => panic!("the decoder takes ids"),
-    }
-}
-
-/// Exports, and does `work` with the bundle's host and a runtime over its assets.
-fn with_runtime(on: On, request: &ExportRequest, work: impl FnOnce(&mut dyn Runtime, &HostAssets)) {
-    let bundle = Exported::new(request);
-    match on {
-        On::Eval => {
-            let modules = Modules::open(&bundle.assets()).unwrap();
-            work(&mut Eval::new(&modules, Options::default()), &bundle.host());
-        }
-        On::CoreAi => work(&mut python::core_ai(bundle.assets()), &bundle.host()),
     }
 }
 

@@ -8,13 +8,16 @@ use super::Loader;
 use super::attention::{Rotary, angles, cache_type, frequencies, merge_heads, split_heads};
 use super::mtp::PredictionLayers;
 use super::net::{Bias, Net};
-use super::settings::{agree, epsilon_or, layers, only, rope_theta, size};
+use super::settings::{agree, epsilon_or, layers, lookup, only, rope_theta, size};
 use super::tied::tied_head;
 use crate::checkpoint::Json;
 use crate::graph::{Binary, Dim, Function, Op, Symbol, TensorType, Unary, ValueId};
 use crate::grid::Grid;
 use crate::weights::Weights;
 use crate::{ElementType, Error, Result};
+
+/// Where config.json says how many rotary frequencies turn by time, row and column.
+const SECTIONS: [&str; 2] = ["rope_parameters.mrope_section", "rope_scaling.mrope_section"];
 
 const PREFIX: &str = "model.language_model.";
 const EMBEDDINGS: &str = "model.language_model.embed_tokens.weight";
@@ -108,8 +111,10 @@ impl Config {
         }
         let turning: usize = self.sections.iter().sum();
         if !self.head_width.is_multiple_of(2) || turning != self.head_width / 2 {
-            let error = text.field("head_dim")?.error("the rotary sections do not make up half a head");
-            return Err(error.found(self.head_width).expected(2 * turning));
+            let said = SECTIONS.into_iter().find_map(|path| lookup(text, path)).unwrap_or_else(|| text.clone());
+            let error = said.error("the rotary sections do not make up half a head");
+            let expected = format!("half of head_dim {}", self.head_width);
+            return Err(error.found(format!("{:?}, {turning} in all", self.sections)).expected(expected));
         }
         if self.prediction_layers > self.layers {
             let error = text.field("num_nextn_predict_layers")?.error("more prediction layers than layers");
@@ -151,9 +156,8 @@ fn refuse_unsupported(text: &Json<'_>) -> Result<()> {
 
 /// How many rotary frequencies turn by time, row and column.
 fn sections(text: &Json<'_>) -> Result<[usize; 3]> {
-    let paths = ["rope_parameters.mrope_section", "rope_scaling.mrope_section"];
-    let list = agree(text, &paths, Json::as_usize_list)?
-        .ok_or_else(|| text.error("a setting is missing").expected(paths.join(" or ")))?;
+    let list = agree(text, &SECTIONS, Json::as_usize_list)?
+        .ok_or_else(|| text.error("a setting is missing").expected(SECTIONS.join(" or ")))?;
     let sections = <[usize; 3]>::try_from(list.as_slice()).ok().filter(|all| all.iter().all(|n| *n <= 1 << 16));
     let wrong = || text.error("mrope_section: three sections are expected").found(format!("{list:?}"));
     sections.ok_or_else(wrong)

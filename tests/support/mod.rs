@@ -1,11 +1,13 @@
 //! What integration tests share: golden data and comparisons.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, reason = "shown with --nocapture")]
 
 pub mod bundles;
 pub mod checkpoint;
 pub mod process;
 pub mod python;
+pub mod stages;
 
 use std::path::{Path, PathBuf};
 

@@ -56,7 +56,11 @@ fn what_is_wrong_or_not_implemented_is_refused_by_name() {
         ("/text_config/rope_parameters/partial_rotary_factor", json!(0.5), "partial_rotary_factor"),
         ("/text_config/rope_parameters/rope_theta", json!(1), "rotary base"),
         ("/text_config/rope_parameters/mrope_section", json!([8, 8]), "three sections"),
-        ("/text_config/rope_parameters/mrope_section", json!([4, 6, 5]), "head_dim: the rotary sections"),
+        (
+            "/text_config/rope_parameters/mrope_section",
+            json!([4, 6, 5]),
+            "mrope_section: the rotary sections do not make up half a head: found [4, 6, 5], 15 in all",
+        ),
         ("/text_config/rope_parameters/mrope_section", Value::Null, "a setting is missing"),
         ("/text_config/rope_scaling", json!({"mrope_section": [6, 6, 4]}), "disagrees"),
         ("/text_config/num_key_value_heads", json!(4), "num_key_value_heads: groups"),
