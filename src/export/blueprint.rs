@@ -109,6 +109,18 @@ impl Opened {
         let parts = parts(request, &manifest, &source.checkpoint, deployment.kv)?;
         Ok(Self { manifest, scheme, moe, deployment, source, parts })
     }
+
+    /// What the passes depend on, up to the pass `stop_after` where there is one.
+    fn choices<'c>(&'c self, request: &ExportRequest, stop_after: Option<&'c str>) -> Choices<'c> {
+        Choices {
+            scheme: self.scheme,
+            moe: self.moe,
+            deployment: &self.deployment,
+            indivisible: self.manifest.quant.as_ref(),
+            prove: request.verify_passes,
+            stop_after,
+        }
+    }
 }
 
 /// The name stamped on everything written.
@@ -122,21 +134,15 @@ impl Blueprint {
     /// # Errors
     /// When the request, the checkpoint or both together cannot be exported.
     pub fn new(request: &ExportRequest) -> Result<Self> {
-        let opened = Opened::new(Manifest::find(&request.model)?, request)?;
-        let Opened { manifest, scheme, moe, deployment, source, mut parts } = opened;
-        let whole = parts.decoder_functions();
-        let choices = Choices {
-            scheme,
-            moe,
-            deployment: &deployment,
-            indivisible: manifest.quant.as_ref(),
-            prove: request.verify_passes,
-            stop_after: None,
-        };
+        let mut opened = Opened::new(Manifest::find(&request.model)?, request)?;
+        let whole = opened.parts.decoder_functions();
+        let modules = std::mem::take(&mut opened.parts.assets);
+        let choices = opened.choices(request, None);
         let mut assets = Vec::new();
-        for (name, module) in parts.assets {
-            assets.push(plan_asset(name, module, &manifest, (choices, &request.probes)).at(|| name)?);
+        for (name, module) in modules {
+            assets.push(plan_asset(name, module, &opened.manifest, (choices, &request.probes)).at(|| name)?);
         }
+        let Opened { manifest, scheme, moe, deployment, source, mut parts } = opened;
         add_chunks(&mut parts.recipe, &assets, &whole, &deployment)?;
         let accounts = account(&source, &assets, (&parts.host_tensors, &parts.host_weights), &parts.dropped)?;
         let notes = source.note.iter().chain(source.checkpoint.warnings()).chain(&parts.notes).cloned();
@@ -219,18 +225,12 @@ pub fn graphs_after(request: &ExportRequest, last: &str) -> Result<String> {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(Error::input("no such pass").at("--stop-after").found(format!("`{last}`")).expected(known));
     }
-    let Opened { manifest, scheme, moe, deployment, parts, .. } = Opened::new(manifest, request)?;
-    let choices = Choices {
-        scheme,
-        moe,
-        deployment: &deployment,
-        indivisible: manifest.quant.as_ref(),
-        prove: request.verify_passes,
-        stop_after: Some(last),
-    };
+    let mut opened = Opened::new(manifest, request)?;
+    let modules = std::mem::take(&mut opened.parts.assets);
+    let choices = opened.choices(request, Some(last));
     let mut text = String::new();
-    for (name, mut module) in parts.assets {
-        pipeline::run(&mut module, pass_list(&manifest, name), choices)?;
+    for (name, mut module) in modules {
+        pipeline::run(&mut module, pass_list(&opened.manifest, name), choices)?;
         text += &format!("// {name}\n{}", module.text());
     }
     Ok(text)

@@ -23,24 +23,35 @@ impl Pass for FoldConstants {
     }
 
     fn run(&self, module: &mut Module) -> Result<Outcome> {
-        let sites = rewrite_entries(module, |rewriter, node| {
-            let inputs = rewriter.inputs(node);
-            let constants: Option<Vec<WeightId>> = inputs.iter().map(|&input| rewriter.constant(input)).collect();
-            match constants {
-                Some(constants) if !constants.is_empty() => fold(rewriter, node, &constants),
-                _ => Ok(None),
-            }
-        })?;
+        let sites = fold_nodes(module, fold)?;
         Ok(Outcome::of(sites, "nothing depends on constants alone"))
     }
 }
 
-fn fold(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<ValueId>> {
-    let folded = match as_table(rewriter, node, inputs)? {
-        Some(table) => Some(table),
-        None => as_recipe(rewriter, node, inputs)?,
-    };
-    Ok(folded.map(|weight| rewriter.builder.constant(weight)))
+fn fold(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<WeightId>> {
+    match as_table(rewriter, node, inputs)? {
+        Some(table) => Ok(Some(table)),
+        None => as_recipe(rewriter, node, inputs),
+    }
+}
+
+/// Puts the weight that `fold` gives in the place of each node whose inputs are all constants; returns how many there
+/// were.
+pub(super) fn fold_nodes(
+    module: &mut Module,
+    fold: fn(&mut Rewriter<'_, '_>, &Node, &[WeightId]) -> Result<Option<WeightId>>,
+) -> Result<usize> {
+    rewrite_entries(module, |rewriter, node| {
+        let inputs = rewriter.inputs(node);
+        let constants: Option<Vec<WeightId>> = inputs.iter().map(|&input| rewriter.constant(input)).collect();
+        match constants {
+            Some(constants) if !constants.is_empty() => {
+                let folded = fold(rewriter, node, &constants)?;
+                Ok(folded.map(|weight| rewriter.builder.constant(weight)))
+            }
+            _ => Ok(None),
+        }
+    })
 }
 
 /// The value computed now, if all inputs are literals.

@@ -1,7 +1,7 @@
-use super::fold_constants::as_table;
-use super::{Outcome, Pass, rewrite_entries};
+use super::fold_constants::{as_table, fold_nodes};
+use super::{Outcome, Pass};
 use crate::Result;
-use crate::graph::{Module, Node, Op, Rewriter, ValueId};
+use crate::graph::{Module, Node, Op, Rewriter};
 use crate::weights::WeightId;
 
 /// `fold-position-embeddings`: a table of positions becomes a stored table, resampled to the export's fixed size or
@@ -24,22 +24,14 @@ impl Pass for FoldPositionEmbeddings {
     }
 
     fn run(&self, module: &mut Module) -> Result<Outcome> {
-        let sites = rewrite_entries(module, |rewriter, node| {
-            let inputs = rewriter.inputs(node);
-            let constants: Option<Vec<WeightId>> = inputs.iter().map(|&input| rewriter.constant(input)).collect();
-            match constants {
-                Some(constants) if !constants.is_empty() => fold(rewriter, node, &constants),
-                _ => Ok(None),
-            }
-        })?;
+        let sites = fold_nodes(module, fold)?;
         Ok(Outcome::of(sites, "every table is stored and has the size of the image"))
     }
 }
 
-fn fold(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<ValueId>> {
-    let folded = match &node.op {
-        Op::Resample { kind, to } => Some(rewriter.builder.weights().resample(inputs[0], *kind, to)?),
-        _ => as_table(rewriter, node, inputs)?,
-    };
-    Ok(folded.map(|table| rewriter.builder.constant(table)))
+fn fold(rewriter: &mut Rewriter<'_, '_>, node: &Node, inputs: &[WeightId]) -> Result<Option<WeightId>> {
+    match &node.op {
+        Op::Resample { kind, to } => rewriter.builder.weights().resample(inputs[0], *kind, to).map(Some),
+        _ => as_table(rewriter, node, inputs),
+    }
 }
